@@ -1,0 +1,1 @@
+"""The kinds of place a script can run in."""

@@ -1,0 +1,270 @@
+"""A sandbox as seen through its runner's byte stream; the same for every driver.
+
+A driver supplies the stream (:class:`ByteChannel`) and what the stream can't tell or do
+(:class:`Keeper`); :class:`AttachedSandbox` makes a :class:`~.base.Sandbox` of them.
+"""
+
+import logging
+from typing import Protocol
+
+import anyio
+
+from python_exec_sandbox.errors import CreateFailed, DriverError, ProtocolViolation
+from python_exec_sandbox.drivers.base import RunWatcher
+from python_exec_sandbox.model.job import Job
+from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason
+from python_exec_sandbox.stream.protocol import Exited, Fault, Hello, PhaseEntered, Pong, Ready
+from python_exec_sandbox.stream.session import Event, Output, RunnerSession
+
+logger = logging.getLogger(__name__)
+
+PING_SECONDS = 2.0
+"""An idle runner answers within a millisecond; this long without an answer means paused or gone."""
+
+START_SECONDS = 15.0
+"""From the job to the script's first instruction, nothing to install: 40 ms, seconds on a loaded machine."""
+
+OUTER_GRACE_SECONDS = 2.0
+"""What the runner may take beyond a limit to stop the script and report, before the server gives it up."""
+
+STOP_SECONDS = 0.5
+"""How long a cancelled run may take to hand its stop to the stream; the sandbox is destroyed anyway."""
+
+
+class ByteChannel(Protocol):
+    """Both directions of a runner's byte stream."""
+
+    async def receive(self) -> bytes:
+        """The next bytes as soon as there are any (at most 256 KiB); ``b""`` once the other side ended.
+        Only one task receives. Raises ``OSError`` when the stream broke."""
+
+    async def send(self, data: bytes) -> None:
+        """Send all of ``data``. Only one task sends at a time. Raises ``OSError`` when the stream broke.
+        A cancelled send may have sent a part."""
+
+    def close(self) -> None:
+        """Close both directions at once; no wait, may be called twice. A pending receive ends."""
+
+
+class Keeper(Protocol):
+    """The driver's side of one sandbox: what the byte stream can't tell or do."""
+
+    async def explain_loss(self) -> tuple[Loss, str]:
+        """Why the stream ended without a report, and one sentence about it; answers within 2 s."""
+
+    async def remove(self) -> None:
+        """End the sandbox and confirm it. Raises ``DriverError``."""
+
+
+class AttachedSandbox:
+    """A :class:`~.base.Sandbox` whose runner is at the other end of ``channel``.
+
+    :meth:`pump` must run in a task of the driver's for the sandbox's whole life.
+    """
+
+    def __init__(self, id: str, python: str, channel: ByteChannel, keeper: Keeper) -> None:
+        self.id = id
+        self.python = python
+        self.pythons: tuple[str, ...] = ()
+        self._channel = channel
+        self._keeper = keeper
+        self._session = RunnerSession()
+        self._sending = anyio.Lock()
+        self._ready = anyio.Event()
+        self._pong = anyio.Event()
+        self._ended = anyio.Event()
+        self._inbox = _Inbox()
+        self._violation: ProtocolViolation | None = None
+        self._used = False
+
+    @property
+    def alive(self) -> bool:
+        return self._ready.is_set() and not self._ended.is_set() and not self._used
+
+    async def wait_ended(self) -> None:
+        await self._ended.wait()
+
+    async def pump(self) -> None:
+        """Carry bytes from the channel into the session until either ends."""
+        try:
+            while data := await self._channel.receive():
+                for event in self._session.receive(data):
+                    self._on_event(event)
+                await self._flush()
+        except OSError as error:
+            logger.debug("sandbox %s: stream broke: %s", self.id, error)
+        except ProtocolViolation as error:
+            logger.warning("sandbox %s: %s", self.id, error)
+            self._violation = error
+        finally:
+            self._channel.close()
+            self._ended.set()
+            self._ready.set()
+            self._inbox.close()
+
+    async def wait_ready(self, timeout_seconds: float) -> None:
+        """Return once the runner waits for a job.
+
+        Raises:
+            ProtocolViolation: it doesn't speak our protocol, or another version of it.
+            CreateFailed: it ended before, or took longer than ``timeout_seconds``.
+        """
+        with anyio.move_on_after(timeout_seconds):
+            await self._ready.wait()
+        if self._violation is not None:
+            raise self._violation
+        if self._ended.is_set():
+            _, detail = await self._keeper.explain_loss()
+            raise CreateFailed(f"the sandbox ended before it was ready: {self._inbox.fault or detail}")
+        if not self._ready.is_set():
+            raise CreateFailed(f"the sandbox was not ready within {timeout_seconds:g} s")
+
+    async def check(self) -> bool:
+        if not self.alive:
+            return False
+        self._pong = anyio.Event()
+        self._session.ping(1)
+        with anyio.move_on_after(PING_SECONDS):
+            try:
+                await self._flush()
+            except OSError:
+                return False
+            await self._pong.wait()
+        return self._pong.is_set() and self.alive
+
+    async def run(self, job: Job, watcher: RunWatcher) -> RunReport:
+        if self._used:
+            raise RuntimeError(f"sandbox {self.id} was used before")
+        self._used = True
+        if self._ended.is_set():
+            return await self._lost()
+        try:
+            self._session.start(job)
+            await self._send_or_end()
+            return await self._follow(job, watcher)
+        except anyio.get_cancelled_exc_class():
+            await self._stop()
+            raise
+
+    async def destroy(self) -> None:
+        self._channel.close()
+        await self._keeper.remove()
+
+    async def _follow(self, job: Job, watcher: RunWatcher) -> RunReport:
+        """Hand on what arrives until the report, the loss, or the end of the outer clock."""
+        installing = job.limits.install_seconds if job.requirements else START_SECONDS
+        deadline = anyio.current_time() + installing + OUTER_GRACE_SECONDS
+        inbox = self._inbox
+        while True:
+            with anyio.move_on_at(deadline):
+                await inbox.wait()
+            for phase in inbox.take_phases():
+                watcher.phase(phase)
+                if phase is Phase.RUNNING:
+                    deadline = anyio.current_time() + job.limits.run_seconds + OUTER_GRACE_SECONDS
+            await self._hand_on(watcher)
+            if inbox.report is not None:
+                return inbox.report
+            if inbox.closed:
+                return await self._lost()
+            if anyio.current_time() >= deadline:  # not "was cancelled": in a flood there is always news
+                return RunReport(StopReason.LOST, loss=Loss.SILENT, notes="it stopped answering")
+
+    async def _hand_on(self, watcher: RunWatcher) -> None:
+        consumed = False
+        for stream in OutputStream:
+            while data := self._inbox.take_output(stream):
+                await watcher.output(stream, data)
+                self._session.grant(stream, len(data))
+                consumed = True
+        if consumed:
+            await self._send_or_end()
+
+    async def _lost(self) -> RunReport:
+        if self._violation is not None:
+            return RunReport(StopReason.LOST, loss=Loss.PROTOCOL, notes=str(self._violation))
+        if self._inbox.fault is not None:
+            return RunReport(StopReason.LOST, loss=Loss.FAULT, notes=self._inbox.fault)
+        try:
+            loss, detail = await self._keeper.explain_loss()
+        except DriverError as error:
+            loss, detail = Loss.KILLED, str(error)
+        return RunReport(StopReason.LOST, loss=loss, notes=detail)
+
+    async def _stop(self) -> None:
+        with anyio.move_on_after(STOP_SECONDS, shield=True):
+            self._session.stop()
+            await self._send_or_end()
+
+    async def _send_or_end(self) -> None:
+        """Flush; a broken stream is noticed by the pump, which sees its end."""
+        try:
+            await self._flush()
+        except OSError as error:
+            logger.debug("sandbox %s: send failed: %s", self.id, error)
+            self._channel.close()
+
+    async def _flush(self) -> None:
+        async with self._sending:
+            while data := self._session.take():
+                await self._channel.send(data)
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Hello(pythons):
+                self.pythons = pythons
+            case Ready():
+                self._ready.set()
+            case Pong():
+                self._pong.set()
+            case PhaseEntered(phase):
+                self._inbox.add_phase(phase)
+            case Output(stream, data):
+                self._inbox.add_output(stream, data)
+            case Exited(report):
+                self._inbox.finish(report)
+            case Fault(text):
+                self._inbox.fault = text or "the runner failed"
+
+
+class _Inbox:
+    """What arrived and was not handed on yet. The stream's credit bounds it."""
+
+    def __init__(self) -> None:
+        self._output = {stream: bytearray() for stream in OutputStream}
+        self._phases: list[Phase] = []
+        self._news = anyio.Event()
+        self.report: RunReport | None = None
+        self.fault: str | None = None
+        self.closed = False
+
+    async def wait(self) -> None:
+        """Return when there is something to look at."""
+        if not (self.closed or self.report is not None):
+            await self._news.wait()
+        self._news = anyio.Event()
+
+    def add_phase(self, phase: Phase) -> None:
+        self._phases.append(phase)
+        self._news.set()
+
+    def add_output(self, stream: OutputStream, data: bytes) -> None:
+        self._output[stream] += data
+        self._news.set()
+
+    def finish(self, report: RunReport) -> None:
+        self.report = report
+        self._news.set()
+
+    def close(self) -> None:
+        self.closed = True
+        self._news.set()
+
+    def take_phases(self) -> list[Phase]:
+        phases, self._phases = self._phases, []
+        return phases
+
+    def take_output(self, stream: OutputStream) -> bytes:
+        data = bytes(self._output[stream])
+        self._output[stream].clear()
+        return data

@@ -1,0 +1,1 @@
+"""Plain data that travels between the layers; imports only errors."""

@@ -1,0 +1,1 @@
+"""Bytes in, values out; no input or output of its own."""
