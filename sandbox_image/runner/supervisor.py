@@ -1,0 +1,434 @@
+"""The runner's loop: one thread, one poll, one script.
+
+::
+
+    WARMING --gate open--> IDLE --job--> RUNNING ----------> DRAINING --exit sent--> DONE
+                             \\--job--> INSTALLING --gate--^      ^
+                                          \\--uv failed, time-----/
+
+A job that the waiting interpreter fits is handed to it; any other gets a fresh ``uv run``. DONE waits for
+the server to close: an exiting runner would have the engine tear down beside somebody else's run.
+Whenever the server goes away, everything ends: that is the dead-man switch.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from enum import Enum, auto
+
+from . import wire
+from .children import Children, cpu_seconds
+from .counters import Counters, full_paths, peak_memory_bytes
+from .identity import Identity
+from .interpreter import Interpreter, Place
+from .link import BACKLOG_BYTES, Link, ServerGone
+from .options import Options
+
+GATE_POLL_SECONDS = 0.002
+INTERRUPT_SECONDS = 0.5
+"""Between SIGINT and SIGKILL at the end of a script's time: enough to flush files and show where it was."""
+
+_PIPE_READ_BYTES = 64 * 1024
+_NOTES_TEXT = 8 * 1024
+
+
+class State(Enum):
+    WARMING = auto()
+    IDLE = auto()
+    INSTALLING = auto()
+    RUNNING = auto()
+    DRAINING = auto()
+    DONE = auto()
+
+
+class Job:
+    """The job as the server sent it."""
+
+    def __init__(self, message: dict[str, object]) -> None:
+        self.python = str(message["python"])
+        self.args = [str(arg) for arg in _list(message["args"])]
+        self.requirements = [str(line) for line in _list(message["requirements"])]
+        self.script_bytes = int(str(message["script_bytes"]))
+        self.run_seconds = float(str(message["run_seconds"]))
+        self.install_seconds = float(str(message["install_seconds"]))
+        self.output_bytes = int(str(message["output_bytes"]))
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise TypeError("a list was expected")
+    return value
+
+
+class _Output:
+    """One of the script's output pipes on its way to the server."""
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+        self.credit = wire.WINDOW_BYTES
+        self.ended = False
+
+
+class Supervisor:
+    """Holds everything there is in the sandbox."""
+
+    def __init__(self, options: Options, link: Link, wake: int) -> None:
+        self._options = options
+        self._place: Place = options.place
+        self._link = link
+        self._wake = wake
+        self._children = Children()
+        self._state = State.WARMING
+        self._job: Job | None = None
+        self._script = bytearray()
+        self._stdin = bytearray()
+        self._stdin_ended = False
+        self._to_gate = memoryview(b"")
+        self._outputs = {number: _Output(number) for number in (wire.STDOUT, wire.STDERR)}
+        self._output_bytes = 0
+        self._deadline: float | None = None
+        self._reason: str | None = None
+        self._counters = Counters.read()
+        self._started = self._install_started = time.monotonic()
+        self._run_seconds = self._install_seconds = self._cpu_before = 0.0
+        self._warm = True
+        link.control(type="hello", protocol=wire.PROTOCOL_VERSION, pythons=options.pythons)
+        link.flush()
+        self._interpreter = Interpreter(self._place, options.identity, options.python)
+
+    def run(self) -> None:
+        """Serve until the server is gone. Raises :class:`ServerGone`."""
+        while True:
+            self._wait()
+            self._children.reap()
+            for kind, stream, payload in self._link.receive():
+                self._on_frame(kind, stream, payload)
+            self._advance()
+            self._link.flush()
+
+    # -- waiting -------------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        poll = select.poll()
+        poll.register(self._link.fd_in, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        if self._link.backlog:
+            poll.register(self._link.fd_out, select.POLLOUT)
+        if self._state is State.INSTALLING:
+            poll.register(self._interpreter.stderr, select.POLLIN)
+        for fd, output in self._readable():
+            if not output.ended and output.credit and self._link.backlog < BACKLOG_BYTES:
+                poll.register(fd, select.POLLIN)
+        if self._state is State.RUNNING:
+            if self._stdin:
+                poll.register(self._interpreter.stdin, select.POLLOUT)
+            if self._to_gate and self._interpreter.gate is not None:
+                poll.register(self._interpreter.gate, select.POLLOUT)
+        for fd, _ in poll.poll(self._timeout_ms()):
+            if fd == self._wake:
+                os.read(self._wake, 4096)
+
+    def _timeout_ms(self) -> int | None:
+        if self._state in (State.WARMING, State.INSTALLING):
+            return int(GATE_POLL_SECONDS * 1000)
+        if self._deadline is None:
+            return None
+        return max(0, int((self._deadline - time.monotonic()) * 1000) + 1)
+
+    def _readable(self) -> list[tuple[int, _Output]]:
+        if self._state not in (State.RUNNING, State.DRAINING):
+            return []
+        return [
+            (self._interpreter.stdout, self._outputs[wire.STDOUT]),
+            (self._interpreter.stderr, self._outputs[wire.STDERR]),
+        ]
+
+    # -- what the server says ------------------------------------------------------------------------
+
+    def _on_frame(self, kind: int, stream: int, payload: bytes) -> None:
+        if kind == wire.CONTROL:
+            self._on_message(json.loads(payload))
+        elif kind == wire.DATA and stream == wire.SCRIPT:
+            self._script += payload
+            self._link.credit(wire.SCRIPT, len(payload))
+        elif kind == wire.DATA and stream == wire.STDIN:
+            self._stdin += payload
+        elif kind == wire.END and stream == wire.SCRIPT:
+            self._start()
+        elif kind == wire.END and stream == wire.STDIN:
+            self._stdin_ended = True
+        elif kind == wire.CREDIT and stream in self._outputs:
+            self._outputs[stream].credit += wire.decode_credit(payload)
+        else:
+            raise ValueError(f"frame of kind {kind} on stream {stream}")
+
+    def _on_message(self, message: dict[str, object]) -> None:
+        match message.get("type"):
+            case "ping":
+                self._link.control(type="pong", n=message["n"])
+            case "job" if self._job is None:
+                self._job = Job(message)
+            case "stop":
+                self._stop("stopped")
+            case other:
+                raise ValueError(f"message {other!r}")
+
+    def _start(self) -> None:
+        """The script is here: hand it to the waiting interpreter, or make one that fits."""
+        job = self._current()
+        if len(self._script) != job.script_bytes:
+            raise ValueError(f"a script of {len(self._script)} bytes, {job.script_bytes} were announced")
+        self._counters = Counters.read()
+        fits = job.python == self._interpreter.python and not job.args and not job.requirements
+        if fits:
+            self._release()
+            return
+        self._warm = False
+        self._end_processes()
+        self._interpreter.discard()
+        self._children.forget()
+        self._state = State.INSTALLING
+        self._link.control(type="phase", name="installing")
+        self._install_started = time.monotonic()
+        self._deadline = self._install_started + job.install_seconds
+        self._interpreter = Interpreter(
+            self._place, self._options.identity, job.python, job.args, job.requirements
+        )
+
+    def _current(self) -> Job:
+        if self._job is None:
+            raise ValueError("a script without a job")
+        return self._job
+
+    # -- moving on -----------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        match self._state:
+            case State.WARMING:
+                self._await_warm()
+            case State.INSTALLING:
+                self._await_installed()
+            case State.RUNNING:
+                self._serve_run()
+            case State.DRAINING:
+                self._drain()
+            case State.IDLE:
+                self._check_idle()
+            case State.DONE:
+                pass
+
+    def _await_warm(self) -> None:
+        if self._interpreter.try_gate():
+            self._state = State.IDLE
+            self._link.control(type="ready", warm=True)
+        elif self._uv_ended():
+            raise RuntimeError(f"no interpreter of Python {self._interpreter.python}: {self._notes()}")
+
+    def _check_idle(self) -> None:
+        pid = self._interpreter.pid
+        if pid is not None and self._children.status(pid) is not None:
+            raise RuntimeError("the waiting interpreter ended before it had a script")
+
+    def _await_installed(self) -> None:
+        self._interpreter.read_notes()
+        if self._interpreter.try_gate():
+            self._interpreter.read_notes()
+            self._install_seconds = time.monotonic() - self._install_started
+            self._release()
+        elif self._uv_ended():
+            self._conclude("install_failed")
+        elif self._overdue():
+            self._conclude("install_time")
+
+    def _uv_ended(self) -> bool:
+        return self._children.status(self._interpreter.uv_pid) is not None
+
+    def _overdue(self) -> bool:
+        return self._deadline is not None and time.monotonic() >= self._deadline
+
+    def _release(self) -> None:
+        """Let the interpreter read the script: the run begins."""
+        job = self._current()
+        self._state = State.RUNNING
+        self._link.control(type="phase", name="running")
+        self._to_gate = memoryview(self._interpreter.place_script(bytes(self._script)))
+        self._script.clear()
+        self._cpu_before = cpu_seconds(self._interpreter.pid or 0)
+        self._started = time.monotonic()
+        self._deadline = self._started + job.run_seconds
+        self._serve_run()
+
+    def _serve_run(self) -> None:
+        self._feed_gate()
+        self._feed_stdin()
+        self._forward()
+        pid = self._interpreter.pid
+        if pid is not None and self._children.status(pid) is not None:
+            self._conclude(self._reason or "exited")
+        elif self._overdue():
+            self._time_over()
+
+    def _time_over(self) -> None:
+        """First ask the script's own process to stop, as Ctrl-C would; then end everything."""
+        if self._reason is not None:
+            self._conclude(self._reason)
+            return
+        self._reason = "run_time"
+        self._deadline = time.monotonic() + INTERRUPT_SECONDS
+        if self._interpreter.pid is not None:
+            os.kill(self._interpreter.pid, signal.SIGINT)
+
+    def _stop(self, reason: str) -> None:
+        if self._state in (State.RUNNING, State.INSTALLING):
+            self._conclude(reason)
+
+    def _conclude(self, reason: str) -> None:
+        """End every process; what they wrote is still in the pipes."""
+        self._reason = reason
+        self._run_seconds = time.monotonic() - self._started if self._state is State.RUNNING else 0.0
+        if self._state is State.INSTALLING:
+            self._install_seconds = time.monotonic() - self._install_started
+            for output in self._outputs.values():
+                output.ended = True  # the script never started: what was written was uv's
+        self._end_processes()
+        self._deadline = None
+        self._state = State.DRAINING
+        self._drain()
+
+    def _end_processes(self) -> None:
+        if not self._children.kill_all():
+            raise RuntimeError("some of the script's processes could not be ended")
+
+    def _drain(self) -> None:
+        self._forward()
+        if all(output.ended for output in self._outputs.values()):
+            self._report()
+            self._state = State.DONE
+
+    # -- bytes ---------------------------------------------------------------------------------------
+
+    def _feed_gate(self) -> None:
+        gate = self._interpreter.gate
+        if gate is None:
+            return
+        try:
+            while self._to_gate:
+                self._to_gate = self._to_gate[os.write(gate, self._to_gate) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._to_gate = memoryview(b"")  # it ended before it had read all
+        os.close(gate)
+        self._interpreter.gate = None
+
+    def _feed_stdin(self) -> None:
+        fd = self._interpreter.stdin
+        if fd < 0:
+            self._stdin.clear()
+            return
+        try:
+            while self._stdin:
+                count = os.write(fd, self._stdin[:_PIPE_READ_BYTES])
+                del self._stdin[:count]
+                self._link.credit(wire.STDIN, count)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._stdin.clear()  # nobody reads it; the rest is dropped as it comes
+            self._stdin_ended = True
+        if self._stdin_ended:
+            os.close(fd)
+            self._interpreter.stdin = -1
+
+    def _forward(self) -> None:
+        for fd, output in self._readable():
+            if output.ended or not output.credit or self._link.backlog >= BACKLOG_BYTES:
+                continue
+            try:
+                data = os.read(fd, min(_PIPE_READ_BYTES, output.credit))
+            except BlockingIOError:
+                continue
+            if not data:
+                output.ended = True
+                self._link.end(output.stream)
+                continue
+            output.credit -= len(data)
+            self._link.data(output.stream, data)
+            self._count(len(data))
+
+    def _count(self, size: int) -> None:
+        self._output_bytes += size
+        if self._state is State.RUNNING and self._output_bytes > self._current().output_bytes:
+            self._conclude("output_limit")
+
+    # -- the report ----------------------------------------------------------------------------------
+
+    def _report(self) -> None:
+        code, number = self._ending()
+        kills, refusals = Counters.read().since(self._counters)
+        times = os.times()
+        self._link.control(
+            type="exit",
+            reason=self._reason,
+            code=code,
+            signal=number,
+            notes=self._notes() if self._reason in ("install_failed", "install_time") else "",
+            warm=self._warm,
+            usage={
+                "run_seconds": self._run_seconds,
+                "install_seconds": self._install_seconds,
+                "cpu_seconds": max(0.0, times.children_user + times.children_system - self._cpu_before),
+                "peak_memory_bytes": peak_memory_bytes(),
+                "memory_kills": kills,
+                "process_refusals": refusals,
+                "full_paths": full_paths(self._options.writable),
+            },
+        )
+
+    def _ending(self) -> tuple[int | None, int | None]:
+        """The script's own exit code or signal, when it ended by itself."""
+        pid = self._interpreter.pid
+        status = self._children.status(pid) if pid is not None and self._reason == "exited" else None
+        if status is None:
+            return None, None
+        if os.WIFSIGNALED(status):
+            return None, os.WTERMSIG(status)
+        return os.WEXITSTATUS(status), None
+
+    def _notes(self) -> str:
+        while self._interpreter.read_notes() and self._readable_now(self._interpreter.stderr):
+            pass
+        return self._interpreter.notes.decode("utf-8", "replace")[-_NOTES_TEXT:]
+
+    @staticmethod
+    def _readable_now(fd: int) -> bool:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        return any(events & select.POLLIN for _, events in poll.poll(0))
+
+
+def main() -> None:
+    """Run until the server is gone; exit code 0 then, 70 on an error of our own."""
+    link = Link(0, 1)
+    wake_out, wake_in = os.pipe()
+    for fd in (wake_out, wake_in):
+        os.set_blocking(fd, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # `docker stop`; with PID 1 everything ends
+    try:
+        Supervisor(Options.parse(sys.argv[1:]), link, wake_out).run()
+    except ServerGone:
+        os._exit(0)
+    except BaseException as error:
+        traceback.print_exc()
+        link.control(type="fault", text=f"{type(error).__name__}: {error}"[:4096])
+        try:
+            os.set_blocking(link.fd_out, True)
+            link.flush()
+        finally:
+            os._exit(70)
