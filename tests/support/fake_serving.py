@@ -1,0 +1,99 @@
+"""Our server over a backend that obeys its scripts, as a process of its own: ``python -m`` this.
+
+A script is one word and an argument: ``wait SECONDS``, ``say TEXT``, ``bytes HEX``, ``print TEXT`` (into this
+process's own stdout), ``busy``, ``unreachable``, ``crash``, ``install SECONDS``. ``FAKE_CLOSED`` names a file that
+is written when the backend was closed, ``FAKE_CLOSE_SECONDS`` is how long that takes; ``FAKE_STARTED`` names
+one that is written when a script starts.
+"""
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from python_exec_sandbox.api.runtime import Backend
+from python_exec_sandbox.errors import EngineUnreachable, PoolBusy, PoolUnavailable
+from python_exec_sandbox.flags import parse_command
+from python_exec_sandbox.logs import configure_logging
+from python_exec_sandbox.model.result import OutputStream, Phase, Verdict
+from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult
+from python_exec_sandbox.setting_sources import load_settings
+from python_exec_sandbox.stream.capture import Capture
+
+
+class ObedientExecutor:
+    """Runs nothing; does what the script's words say."""
+
+    async def run(self, request: RunRequest, listener: RunListener) -> RunResult:
+        word, _, argument = str(request.script).strip().partition(" ")
+        _touch("FAKE_STARTED")
+        listener.phase(Phase.WAITING, "waiting for a sandbox")
+        captures = {stream: Capture(1000) for stream in OutputStream}
+        match word:
+            case "wait":
+                listener.phase(Phase.RUNNING, "running")
+                await anyio.sleep(float(argument))
+            case "install":
+                listener.phase(Phase.INSTALLING, "installing six")
+                await anyio.sleep(float(argument))
+                listener.phase(Phase.RUNNING, "running")
+                await anyio.sleep(float(argument))
+            case "say":
+                captures[OutputStream.STDOUT].write(argument.encode())
+            case "bytes":
+                captures[OutputStream.STDOUT].write(bytes.fromhex(argument))
+            case "print":
+                print(argument)
+                os.write(1, argument.encode())
+            case "busy":
+                raise PoolBusy("32 calls wait already, the limit is 32; call again later")
+            case "unreachable":
+                raise PoolUnavailable("no engine: start Docker") from EngineUnreachable("no engine")
+            case "crash":
+                raise RuntimeError("a fault of ours")
+        for stream, capture in captures.items():
+            await listener.output(stream, capture.captured().head)
+        failed = word == "fail"
+        return RunResult(
+            run_id="fake-run",
+            verdict=Verdict.FAILED if failed else Verdict.OK,
+            headline="exit 3 in 0 s" if failed else "exit 0 in 0 s",
+            exit_code=3 if failed else 0,
+            python=request.python_version or "3.13",
+            driver="fake",
+            requirements=request.dependencies,
+            stdout=captures[OutputStream.STDOUT].captured(),
+            stderr=captures[OutputStream.STDERR].captured(),
+            stdin_given=bool(request.stdin),
+        )
+
+
+def _touch(variable: str) -> None:
+    if path := os.environ.get(variable):
+        Path(path).touch()
+
+
+@asynccontextmanager
+async def open_obedient() -> AsyncIterator[Backend]:
+    try:
+        yield Backend(ObedientExecutor(), activity=lambda: os.environ.get("FAKE_ACTIVITY"))
+    finally:
+        with anyio.CancelScope(shield=True):
+            await anyio.sleep(float(os.environ.get("FAKE_CLOSE_SECONDS", "0")))
+        _touch("FAKE_CLOSED")
+
+
+if __name__ == "__main__":
+    parent = os.getppid()
+    from python_exec_sandbox.api.ending import exit_at_once_on_signals
+
+    exit_at_once_on_signals()
+    command = parse_command(sys.argv[1:])
+    settings = load_settings(command.flags, command.config)
+    configure_logging(settings.log_level)
+    from python_exec_sandbox.api.app import serve_stdio
+
+    serve_stdio(settings, parent, open_obedient)
