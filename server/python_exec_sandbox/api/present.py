@@ -1,0 +1,134 @@
+"""Turns a result into what a model reads, and into data for programs. Knows nothing of MCP."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from python_exec_sandbox.api.hints import hints
+from python_exec_sandbox.model.result import OutputStream, Verdict
+from python_exec_sandbox.run.records import RunResult
+from python_exec_sandbox.run.units import show_bytes, show_seconds
+from python_exec_sandbox.stream.capture import Captured
+from python_exec_sandbox.stream.clean import clean_text
+from python_exec_sandbox.stream.excerpt import Cleaned, clean_captured, fit, share
+
+SHOW_CHARACTERS = 8000
+"""Clients cut between 10,000 and 50,000 characters; the rest is for our own lines."""
+
+NOTICED_SECONDS = 0.1
+"""Shorter waits are not worth a word."""
+
+NOTICED_MEMORY_BYTES = 32 * 1024 * 1024
+"""The runner and a bare interpreter alone peak at some 21 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """``is_error`` is true for whatever the caller can act on. All strings can be encoded as UTF-8."""
+
+    text: str
+    is_error: bool
+
+
+def present(
+    result: RunResult, *, show_chars: int = SHOW_CHARACTERS, reader: str = "read_output"
+) -> Presented:
+    """The text of ``result``: status, reason, what it printed, advice, one line of facts.
+
+    At most ``show_chars`` characters of output are shown, head and tail; ``reader`` is the tool that
+    reads the rest of what was kept, or empty when there is none.
+    """
+    stdout, stderr = clean_captured(result.stdout), clean_captured(result.stderr)
+    room = share(stdout.characters, stderr.characters, show_chars)
+    parts = [clean_text(result.headline)]
+    if result.sentence:
+        parts.append(clean_text(result.sentence))
+    parts += _section(OutputStream.STDOUT, fit(stdout, room[0]), result, reader)
+    parts += _section(OutputStream.STDERR, fit(stderr, room[1]), result, reader)
+    parts += hints(result, stderr.tail or stderr.head)
+    parts += [f"Note: {clean_text(note)}" for note in result.notes]
+    parts.append(_facts(result))
+    return Presented(text="\n".join(parts), is_error=result.verdict is not Verdict.OK)
+
+
+def meta(result: RunResult) -> dict[str, Any]:
+    """``result`` as JSON-safe data, without what it printed."""
+    usage = asdict(result.usage)
+    usage["full_paths"] = [clean_text(path) for path in result.usage.full_paths]
+    return {
+        "run_id": result.run_id,
+        "verdict": str(result.verdict),
+        "headline": clean_text(result.headline),
+        "sentence": clean_text(result.sentence),
+        "exit_code": result.exit_code,
+        "signal": result.signal,
+        "python": result.python,
+        "driver": result.driver,
+        "warm": result.warm,
+        "requirements": [clean_text(one) for one in result.requirements],
+        "timeout_seconds": result.timeout_seconds,
+        "wait_seconds": round(result.wait_seconds, 6),
+        "total_seconds": round(result.total_seconds, 6),
+        "usage": usage,
+        "stdout": _amounts(result.stdout),
+        "stderr": _amounts(result.stderr),
+        "notes": [clean_text(note) for note in result.notes],
+    }
+
+
+def _amounts(captured: Captured) -> dict[str, int]:
+    return {
+        "total_bytes": captured.total_bytes,
+        "dropped_bytes": captured.dropped_bytes,
+        "dropped_lines": captured.dropped_lines,
+    }
+
+
+def _section(stream: OutputStream, shown: Cleaned, result: RunResult, reader: str) -> list[str]:
+    """A heading and the text under it; nothing for an empty stream."""
+    if not (shown.head or shown.tail or shown.dropped_bytes):
+        return []
+    lines = [f"--- {stream} ---"]
+    if shown.head:
+        lines.append(shown.head.removesuffix("\n"))
+    if shown.dropped_bytes:
+        lines.append(_marker(stream, shown, result, reader))
+    if shown.tail:
+        lines.append(shown.tail.removesuffix("\n"))
+    return lines
+
+
+def _marker(stream: OutputStream, shown: Cleaned, result: RunResult, reader: str) -> str:
+    captured = result.stdout if stream is OutputStream.STDOUT else result.stderr
+    lines = "1 line" if shown.dropped_lines == 1 else f"{shown.dropped_lines:,} lines"
+    text = f"[... {shown.dropped_bytes:,} bytes ({lines}) left out"
+    if captured.dropped_bytes:
+        text += f", {captured.dropped_bytes:,} bytes of them not kept"
+    if reader and shown.dropped_bytes > captured.dropped_bytes:
+        text += f'; {reader}(run_id="{result.run_id}", stream="{stream}") shows what was kept'
+    return text + " ...]"
+
+
+def _facts(result: RunResult) -> str:
+    """One line for whoever wants to know how it was run."""
+    usage = result.usage
+    facts = [f"python {result.python}", f"sandbox {result.driver}"]
+    if result.requirements:
+        facts.append(f"{_requirements(result)} in {show_seconds(usage.install_seconds)}")
+    if result.wait_seconds >= NOTICED_SECONDS:
+        facts.append(f"waited {show_seconds(result.wait_seconds)} for a sandbox")
+    if usage.cpu_seconds is not None and usage.cpu_seconds >= NOTICED_SECONDS:
+        facts.append(f"cpu {show_seconds(usage.cpu_seconds)}")
+    if usage.peak_memory_bytes is not None and usage.peak_memory_bytes >= NOTICED_MEMORY_BYTES:
+        facts.append(f"peak memory {show_bytes(usage.peak_memory_bytes)}")
+    if result.stdout.dropped_bytes or result.stderr.dropped_bytes:
+        printed = result.stdout.total_bytes + result.stderr.total_bytes
+        facts.append(f"output cut: {show_bytes(printed)} printed")
+    facts.append(f"run {result.run_id}")
+    return clean_text(f"[{'; '.join(facts)}]")
+
+
+def _requirements(result: RunResult) -> str:
+    count = "1 requirement" if len(result.requirements) == 1 else f"{len(result.requirements)} requirements"
+    if result.verdict is Verdict.REQUIREMENTS_FAILED:
+        return f"{count} tried"
+    return f"{count} installed"

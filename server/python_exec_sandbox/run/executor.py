@@ -1,0 +1,243 @@
+"""Carries one run from request to result."""
+
+import logging
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self
+
+import anyio
+import anyio.to_thread
+
+from python_exec_sandbox.drivers.base import Sandbox
+from python_exec_sandbox.model.job import Job
+from python_exec_sandbox.model.limits import RunLimits
+from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason
+from python_exec_sandbox.run.arguments import check_args, check_job_size, choose_seconds, encode_stdin
+from python_exec_sandbox.run.records import (
+    SUPPORTED_PYTHONS,
+    ExecutorOptions,
+    RunListener,
+    RunRequest,
+    RunResult,
+    SilentListener,
+)
+from python_exec_sandbox.run.units import show_seconds
+from python_exec_sandbox.run.verdict import judge
+from python_exec_sandbox.script.intake import Prepared, prepare
+from python_exec_sandbox.script.problems import Problems
+from python_exec_sandbox.stream.capture import Capture
+
+__all__ = ["SUPPORTED_PYTHONS", "Executor", "ExecutorOptions", "RunListener", "RunRequest", "RunResult"]
+
+logger = logging.getLogger(__name__)
+
+INLINE_SCRIPT_SIZE = 32 * 1024
+"""Up to this length a script is read on the event loop (tens of milliseconds at worst, far less as a
+rule); a longer one in a thread."""
+
+READING_THREADS = 1
+"""Reading is pure computing: more threads would only take the processor from each other."""
+
+RETRIED = "The first sandbox had ended before the script started; a fresh one was taken."
+
+
+class Lease(Protocol):
+    """Exclusive use of a sandbox until it is finished; leaving the context finishes it too."""
+
+    @property
+    def sandbox(self) -> Sandbox: ...
+
+    def finish(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class LendsSandboxes(Protocol):
+    """The part of the pool that a run needs."""
+
+    async def acquire(self, python: str, *, timeout: float) -> Lease:  # noqa: ASYNC109 - the pool queues by it
+        """A sandbox of ``python`` within ``timeout`` seconds, or a ``PoolError``."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """Watches a sandbox for one attempt to run a job in it."""
+
+    listener: RunListener
+    limits: RunLimits
+    requirements: tuple[str, ...]
+    keep_bytes: int
+    captures: dict[OutputStream, Capture] = field(init=False)
+    started: bool = False
+    """The script may have begun to run."""
+
+    def __post_init__(self) -> None:
+        self.captures = {stream: Capture(self.keep_bytes) for stream in OutputStream}
+
+    def phase(self, phase: Phase) -> None:
+        if phase is Phase.RUNNING:
+            self.started = True
+        self.listener.phase(phase, self._words(phase))
+
+    async def output(self, stream: OutputStream, data: bytes) -> None:
+        self.started = True
+        self.captures[stream].write(data)
+        await self.listener.output(stream, data)
+
+    def may_be_repeated(self, report: RunReport) -> bool:
+        """Whether the sandbox was lost and the script certainly never began. A silent or a garbling
+        sandbox may have begun without our hearing of it; one that ran out of memory would do so again."""
+        lost = report.reason is StopReason.LOST and report.loss in {Loss.KILLED, Loss.FAULT}
+        return lost and not self.started
+
+    def _words(self, phase: Phase) -> str:
+        match phase:
+            case Phase.WAITING:
+                return "waiting for a sandbox"
+            case Phase.INSTALLING:
+                return f"installing {_few(self.requirements)}"
+            case Phase.RUNNING:
+                return f"running (limit {show_seconds(self.limits.run_seconds)})"
+
+
+class Executor:
+    """Runs scripts, each in a sandbox of its own. Calls may run side by side."""
+
+    def __init__(self, pool: LendsSandboxes, options: ExecutorOptions) -> None:
+        self._pool = pool
+        self._options = options
+        self._reading = anyio.CapacityLimiter(READING_THREADS)
+
+    async def run(self, request: RunRequest, listener: RunListener | None = None) -> RunResult:
+        """Run one script and tell how it ended; a failing script is a result, not an exception.
+
+        When the call is cancelled the sandbox is given up at once and nothing is returned.
+
+        Raises:
+            RequestError: the request can't be carried out; nothing was run.
+            PoolError: no sandbox could be given; nothing was run.
+        """
+        began = anyio.current_time()
+        prepared, limits, stdin = await self._read(request)
+        job = Job(
+            run_id=uuid.uuid4().hex[:12],
+            script=prepared.source.data,
+            python=prepared.python,
+            limits=limits,
+            requirements=prepared.requirements,
+            args=request.args,
+            stdin=stdin,
+        )
+        waited = 0.0
+        notes = prepared.notes
+        heard = listener or SilentListener()
+        while True:
+            attempt = _Attempt(heard, limits, job.requirements, self._options.keep_bytes)
+            report, wait = await self._attempt(job, attempt, self._options.queue_seconds - waited)
+            waited += wait
+            if RETRIED in notes or not attempt.may_be_repeated(report):
+                break
+            notes = (*notes, RETRIED)
+        judged = judge(report, limits, self._options.sandbox)
+        logger.info("run %s: %s", job.run_id, judged.verdict)
+        return RunResult(
+            run_id=job.run_id,
+            verdict=judged.verdict,
+            headline=judged.headline,
+            sentence=judged.sentence,
+            exit_code=report.exit_code,
+            signal=report.signal,
+            stdout=attempt.captures[OutputStream.STDOUT].captured(),
+            stderr=attempt.captures[OutputStream.STDERR].captured(),
+            usage=report.usage,
+            python=job.python,
+            driver=self._options.driver,
+            requirements=job.requirements,
+            timeout_seconds=limits.run_seconds,
+            wait_seconds=waited,
+            total_seconds=anyio.current_time() - began,
+            warm=report.warm,
+            stdin_given=bool(stdin),
+            notes=notes,
+        )
+
+    async def _read(self, request: RunRequest) -> tuple[Prepared, RunLimits, bytes]:
+        """Everything that can be wrong with a request, found before a sandbox is asked for."""
+        options = self._options
+        problems = Problems()
+        seconds = options.default_run_seconds
+        with problems.collecting():
+            seconds = choose_seconds(
+                request.timeout_seconds, default=options.default_run_seconds, longest=options.max_run_seconds
+            )
+        with problems.collecting():
+            check_args(request.args)
+        stdin = b""
+        with problems.collecting():
+            stdin = encode_stdin(request.stdin)
+        prepared: Prepared | None = None
+        with problems.collecting():
+            prepared = await self._prepare(request)
+            check_job_size(request.args, prepared.requirements)
+        problems.raise_any()
+        if prepared is None:  # can't be: an unprepared script is a problem
+            raise AssertionError
+        limits = RunLimits(
+            run_seconds=seconds,
+            install_seconds=options.install_seconds,
+            output_bytes=options.output_kill_bytes,
+        )
+        return prepared, limits, stdin
+
+    async def _prepare(self, request: RunRequest) -> Prepared:
+        def work() -> Prepared:
+            return prepare(
+                request.script,
+                pythons=self._options.pythons,
+                default_python=self._options.default_python,
+                dependencies=request.dependencies,
+                python_version=request.python_version,
+            )
+
+        if len(request.script) <= INLINE_SCRIPT_SIZE:
+            return work()
+        return await anyio.to_thread.run_sync(work, limiter=self._reading)
+
+    async def _attempt(self, job: Job, attempt: _Attempt, queue_seconds: float) -> tuple[RunReport, float]:
+        """One sandbox's report on ``job``, and the seconds spent waiting for that sandbox."""
+        attempt.phase(Phase.WAITING)
+        asked = anyio.current_time()
+        lease = await self._pool.acquire(job.python, timeout=max(queue_seconds, 0.0))
+        with lease:
+            waited = anyio.current_time() - asked
+            logger.debug("run %s in sandbox %s", job.run_id, lease.sandbox.id)
+            try:
+                report = await self._guarded(job, lambda: lease.sandbox.run(job, attempt))
+            finally:
+                lease.finish()
+        return report, waited
+
+    async def _guarded(self, job: Job, run: Callable[[], Awaitable[RunReport]]) -> RunReport:
+        """What ``run`` reports, or a loss when it is long overdue: the sandbox has clocks of its own."""
+        allowed = job.limits.run_seconds + self._options.guard_seconds
+        if job.requirements:
+            allowed += job.limits.install_seconds
+        with anyio.move_on_after(allowed):
+            return await run()
+        return RunReport(
+            reason=StopReason.LOST,
+            loss=Loss.SILENT,
+            notes=f"it had not reported after {show_seconds(allowed)}",
+        )
+
+
+def _few(requirements: tuple[str, ...]) -> str:
+    shown = ", ".join(requirements[:3])
+    more = len(requirements) - 3
+    return f"{shown[:120]} and {more} more" if more > 0 else shown[:120]

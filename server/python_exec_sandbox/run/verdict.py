@@ -1,0 +1,182 @@
+"""Judges how a run ended. Pure; believes only what the runner and the kernel's counters say.
+
+A script can print anything and exit with any code: it can reach ``ok``, ``failed`` and ``signalled`` that
+way, and nothing else.
+"""
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from python_exec_sandbox.model.limits import RunLimits, SandboxLimits
+from python_exec_sandbox.model.result import Loss, RunReport, StopReason, Verdict
+from python_exec_sandbox.run import uv_text
+from python_exec_sandbox.run.signals import signal_meaning, signal_name
+from python_exec_sandbox.run.units import show_bytes, show_seconds
+from python_exec_sandbox.stream.clean import clean_text
+
+MAX_DETAIL_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """``headline`` is the status at a glance (no full stop); ``sentence`` says why and what to do, and is
+    empty where the headline says it all."""
+
+    verdict: Verdict
+    headline: str
+    sentence: str = ""
+
+
+def judge(report: RunReport, run: RunLimits, sandbox: SandboxLimits) -> Judged:
+    """The verdict on ``report`` under these limits."""
+    match report.reason:
+        case StopReason.LOST:
+            return _out_of_memory(report, sandbox) if report.loss is Loss.MEMORY else _lost(report)
+        case StopReason.INSTALL_FAILED | StopReason.INSTALL_TIME:
+            return _requirements_failed(report, run, sandbox)
+        case StopReason.STOPPED:
+            return Judged(Verdict.CANCELLED, "cancelled", "The run was stopped on request.")
+        case StopReason.RUN_TIME | StopReason.OUTPUT_LIMIT | StopReason.EXITED:
+            return _judge_started(report, run, sandbox)
+    assert_never(report.reason)
+
+
+def _judge_started(report: RunReport, run: RunLimits, sandbox: SandboxLimits) -> Judged:
+    """The verdict on a run whose script was started and whose end the runner saw."""
+    if report.usage.memory_kills:
+        return _out_of_memory(report, sandbox)
+    if report.reason is StopReason.RUN_TIME:
+        return _timed_out(report, run, sandbox)
+    if report.reason is StopReason.OUTPUT_LIMIT:
+        return Judged(
+            Verdict.OUTPUT_LIMIT,
+            f"output limit: {show_bytes(run.output_bytes)}",
+            "The script was stopped because it printed more than that. Print less, or write to a file.",
+        )
+    return _exited(report, sandbox)
+
+
+def _out_of_memory(report: RunReport, sandbox: SandboxLimits) -> Judged:
+    limit = show_bytes(sandbox.memory_bytes)
+    advice = f"All its processes and the files in memory may use {limit} together; work in smaller pieces."
+    if report.reason is StopReason.EXITED and report.exit_code == 0:
+        what = "A part of the script (a child process) was killed for memory, although the script ended with exit 0."
+    elif report.reason is StopReason.EXITED and report.exit_code is not None:
+        what = (
+            f"A part of the script was killed for memory; the script then ended with exit {report.exit_code}."
+        )
+    elif report.reason is StopReason.RUN_TIME:
+        what = "A part of the script was killed for memory; the rest of it ran until the time limit."
+    else:
+        what = "The script was killed for memory."
+    return Judged(Verdict.OUT_OF_MEMORY, f"out of memory: limit {limit}", f"{what} {advice}")
+
+
+def _lost(report: RunReport) -> Judged:
+    match report.loss:
+        case Loss.KILLED:
+            what = "The sandbox was ended from outside"
+        case Loss.SILENT:
+            what = "The sandbox stopped answering"
+        case Loss.PROTOCOL:
+            what = "The sandbox sent something that its protocol doesn't allow"
+        case Loss.FAULT | Loss.MEMORY | None:
+            what = "The sandbox failed"
+        case _:
+            assert_never(report.loss)
+    detail = _detail(report.notes)
+    return Judged(
+        Verdict.SANDBOX_LOST,
+        "sandbox lost",
+        f"{what}{f' ({detail})' if detail else ''}. That is not your script's fault; run it again.",
+    )
+
+
+def _requirements_failed(report: RunReport, run: RunLimits, sandbox: SandboxLimits) -> Judged:
+    did_not_start = "The script did not start."
+    if report.usage.memory_kills:
+        reason = f"The installation ran out of memory (limit {show_bytes(sandbox.memory_bytes)})."
+    elif report.usage.full_paths:
+        reason = (
+            f"The packages need more room than there is (limit {show_bytes(sandbox.environment_bytes)}). "
+            "Name fewer or smaller packages."
+        )
+    elif report.reason is StopReason.INSTALL_TIME:
+        reason = (
+            f"Installing the dependencies took longer than {show_seconds(run.install_seconds)}. "
+            "Run it again, or name fewer packages."
+        )
+    else:
+        said = uv_text.shorten(report.notes)
+        reason = f"{said.rstrip('.')}. {uv_text.advice(report.notes)}" if said else uv_text.advice("")
+    return Judged(Verdict.REQUIREMENTS_FAILED, "dependencies failed", f"{did_not_start} {reason}")
+
+
+def _timed_out(report: RunReport, run: RunLimits, sandbox: SandboxLimits) -> Judged:
+    limit = show_seconds(run.run_seconds)
+    sentence = f"The script was stopped at its time limit of {limit}; what it printed until then is kept."
+    if report.usage.process_refusals:
+        sentence += f" It also met the limit of {sandbox.processes} processes."
+    if report.usage.full_paths:
+        sentence += f" It also filled {_paths(report)}."
+    return Judged(Verdict.TIMED_OUT, f"timed out after {limit}", sentence)
+
+
+def _exited(report: RunReport, sandbox: SandboxLimits) -> Judged:
+    after = f" in {show_seconds(report.usage.run_seconds)}"
+    if report.exit_code is None and report.signal is None:
+        return _lost(RunReport(reason=StopReason.LOST, loss=Loss.FAULT, notes="no exit status was reported"))
+    if report.exit_code == 0:
+        return Judged(Verdict.OK, f"exit 0{after}", _met_on_the_way(report, sandbox))
+    ended = f"exit {report.exit_code}" if report.signal is None else _by_signal(report.signal)
+    if report.usage.process_refusals:
+        return Judged(
+            Verdict.PROCESS_LIMIT,
+            f"process limit: {sandbox.processes} ({ended}{after})",
+            f"The script asked for more than {sandbox.processes} processes and threads at a time. Use fewer workers.",
+        )
+    if report.usage.full_paths:
+        return Judged(
+            Verdict.DISK_FULL,
+            f"disk full: {_paths(report)} ({ended}{after})",
+            f"No room was left in {_paths(report)}; the writable folders hold {show_bytes(sandbox.disk_bytes)} "
+            "together, each its share. Write less, or remove files that are no longer needed.",
+        )
+    if report.signal is not None:
+        return Judged(Verdict.SIGNALLED, f"{ended}{after}", _signal_sentence(report, sandbox))
+    return Judged(Verdict.FAILED, f"{ended}{after}")
+
+
+def _by_signal(number: int) -> str:
+    return (
+        f"killed by {signal_name(number)} ({number})" if number <= 31 else f"killed by {signal_name(number)}"
+    )
+
+
+def _signal_sentence(report: RunReport, sandbox: SandboxLimits) -> str:
+    number = report.signal or 0
+    if signal_name(number) == "SIGKILL" and report.usage.memory_kills is None:
+        return (
+            "The kernel doesn't tell here whether memory was the cause; the limit is "
+            f"{show_bytes(sandbox.memory_bytes)}."
+        )
+    return signal_meaning(number)
+
+
+def _met_on_the_way(report: RunReport, sandbox: SandboxLimits) -> str:
+    """A word on limits that a script met and lived with."""
+    met = []
+    if report.usage.process_refusals:
+        met.append(f"met the limit of {sandbox.processes} processes")
+    if report.usage.full_paths:
+        met.append(f"filled {_paths(report)}")
+    return f"The script {' and '.join(met)} on its way." if met else ""
+
+
+def _paths(report: RunReport) -> str:
+    return _detail(" and ".join(report.usage.full_paths[:4]))
+
+
+def _detail(text: str) -> str:
+    shown = " ".join(clean_text(text[: 4 * MAX_DETAIL_CHARACTERS]).split()).rstrip(".")
+    return shown if len(shown) <= MAX_DETAIL_CHARACTERS else shown[: MAX_DETAIL_CHARACTERS - 1] + "…"

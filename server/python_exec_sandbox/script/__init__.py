@@ -1,0 +1,1 @@
+"""A script's text, and what it says of itself; text in, text out."""
