@@ -23,7 +23,9 @@ async def driver(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         yield made
 
 
-@pytest.mark.parametrize("behaviour", shown_by(DOCKER_DIFFERENCES), ids=lambda behaviour: f"docker: {behaviour.name}")
+@pytest.mark.parametrize(
+    "behaviour", shown_by(DOCKER_DIFFERENCES), ids=lambda behaviour: f"docker: {behaviour.name}"
+)
 async def test_the_docker_driver_shows(driver: DockerDriver, behaviour: Behaviour) -> None:
     outcome = await observe(driver, behaviour)
     assert outcome.driver == "docker"

@@ -38,6 +38,6 @@ class Identity:
         """Give up the runner's identity for good; called in the child before it executes anything."""
         if self.uid is None or self.gid is None:
             return
-        os.setgroups([])
+        os.setgroups([self.gid])
         os.setresgid(self.gid, self.gid, self.gid)
         os.setresuid(self.uid, self.uid, self.uid)

@@ -255,6 +255,7 @@ class Supervisor:
         job = self._current()
         self._state = State.RUNNING
         self._link.control(type="phase", name="running")
+        self._link.flush()  # the server must know before the script can do anything: else it might try again
         self._to_gate = memoryview(self._interpreter.place_script(bytes(self._script)))
         self._script.clear()
         self._cpu_before = cpu_seconds(self._interpreter.pid or 0)
