@@ -30,6 +30,8 @@ class Fault:
     create_ignores_cancel: bool = False
     """Making it can't be interrupted, as with a call to the engine in a thread."""
     born_dead: bool = False
+    watch_error: Exception | None = None
+    """Waiting for its end fails."""
     destroy_gate: anyio.Event | None = None
     """Destroying it waits for this; an event that is never set makes it endless."""
     destroy_failures: int = 0
@@ -49,6 +51,11 @@ class FakeSandbox:
         self.runs = 0
         self.destroy_calls = 0
         self.destroyed = False
+        self.silent = False
+        """As when it was paused: nothing ended, nothing answers."""
+        self.check_gate: anyio.Event | None = None
+        """Its answer to a check waits for this."""
+        self.check_error: Exception | None = None
         if fault.born_dead:
             self.die()
 
@@ -61,9 +68,15 @@ class FakeSandbox:
         self.ended.set()
 
     async def check(self) -> bool:
-        return self.alive
+        if self.check_error is not None:
+            raise self.check_error
+        if self.check_gate is not None:
+            await self.check_gate.wait()
+        return self.alive and not self.silent
 
     async def wait_ended(self) -> None:
+        if self.fault.watch_error is not None:
+            raise self.fault.watch_error
         await self.ended.wait()
 
     async def run(self, job: Job, watcher: RunWatcher) -> RunReport:

@@ -1,0 +1,1 @@
+"""Warm sandboxes, made ahead and given away once."""
