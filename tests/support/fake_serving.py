@@ -46,7 +46,7 @@ class ObedientExecutor:
             case "bytes":
                 captures[OutputStream.STDOUT].write(bytes.fromhex(argument))
             case "print":
-                print(argument)
+                sys.stdout.write(argument)
                 os.write(1, argument.encode())
             case "busy":
                 raise PoolBusy("32 calls wait already, the limit is 32; call again later")

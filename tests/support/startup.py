@@ -87,12 +87,15 @@ def compare(rounds: int = 5, environment: Mapping[str, str] | None = None) -> Co
 
 def _median(startups: Sequence[Startup]) -> Startup:
     return Startup(
-        statistics.median(one.initialized for one in startups), statistics.median(one.listed for one in startups)
+        statistics.median(one.initialized for one in startups),
+        statistics.median(one.listed for one in startups),
     )
 
 
 if __name__ == "__main__":
     compared = compare(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
     for name, startup in (("bare", compared.bare), ("ours", compared.ours)):
-        print(f"{name}: initialize {startup.initialized:.3f} s, tools/list {startup.listed:.3f} s")
-    print(f"ratio: {compared.ratio:.3f} (at most 1.15)")
+        sys.stdout.write(
+            f"{name}: initialize {startup.initialized:.3f} s, tools/list {startup.listed:.3f} s\n"
+        )
+    sys.stdout.write(f"ratio: {compared.ratio:.3f} (at most 1.15)\n")

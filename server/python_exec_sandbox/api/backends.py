@@ -1,0 +1,61 @@
+"""Opens what runs scripts, as the settings say."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from python_exec_sandbox.api.runtime import Backend
+from python_exec_sandbox.drivers.docker.driver import DockerDriver
+from python_exec_sandbox.drivers.docker.options import DockerOptions, Network, PullPolicy
+from python_exec_sandbox.pool.config import PoolConfig
+from python_exec_sandbox.pool.pool import Pool
+from python_exec_sandbox.run.executor import Executor
+from python_exec_sandbox.run.records import ExecutorOptions
+from python_exec_sandbox.settings import Settings
+
+
+@asynccontextmanager
+async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator[Backend]:
+    """Containers of an engine. Without ``warm`` none is made before a run asks for it.
+
+    Entering asks no engine; a missing one is an error of the runs. Leaving takes the pool's bound.
+    """
+    options = DockerOptions(
+        limits=settings.sandbox_limits(),
+        network=Network(settings.network),
+        image=settings.image,
+        pull_policy=PullPolicy(settings.pull_policy),
+        base_image=settings.base_image,
+        docker_host=settings.docker_host,
+        runtime=settings.runtime,
+        ca_bundle=settings.ca_bundle,
+    )
+    async with DockerDriver(options) as driver, Pool(driver, pool_config(settings, warm=warm)) as pool:
+        executor = Executor(pool, executor_options(settings, driver.name))
+        yield Backend(executor, activity=lambda: driver.activity)
+
+
+def pool_config(settings: Settings, *, warm: bool) -> PoolConfig:
+    """The pool that ``settings`` describe."""
+    return PoolConfig(
+        default_python=settings.python_version,
+        idle_target=settings.pool_size if warm else 0,
+        max_total=settings.max_sandboxes,
+        max_waiting=settings.max_waiting,
+        fill_on_open=warm,
+        idle_timeout=settings.idle_timeout,
+        settle_time=settings.settle_time,
+    )
+
+
+def executor_options(settings: Settings, driver: str) -> ExecutorOptions:
+    """How runs are carried out under ``settings``."""
+    return ExecutorOptions(
+        driver=driver,
+        default_python=settings.python_version,
+        sandbox=settings.sandbox_limits(),
+        default_run_seconds=settings.default_timeout,
+        max_run_seconds=settings.max_timeout,
+        install_seconds=settings.install_timeout,
+        keep_bytes=settings.max_output_bytes,
+        output_kill_bytes=settings.output_kill_bytes,
+    )

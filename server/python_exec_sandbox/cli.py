@@ -1,0 +1,99 @@
+"""The commands: serve a client, or run one script."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from python_exec_sandbox.api.ending import exit_at_once_on_signals, leave
+from python_exec_sandbox.errors import ConfigurationError, RequestError
+from python_exec_sandbox.flags import PROGRAM, RunCommand, ServeCommand, parse_command
+from python_exec_sandbox.logs import configure_logging, tell_ineffective
+from python_exec_sandbox.setting_sources import load_settings
+from python_exec_sandbox.setting_values import LogLevel, parse_seconds
+from python_exec_sandbox.settings import Settings
+
+EXIT_WRONG_USE = 2
+
+# The executor refuses what is too large and says how large it may be; this only keeps an endless stream out.
+LARGEST_INPUT_BYTES = 64 * 1024 * 1024
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Carry out the command line. Returns an exit code where nothing was started; otherwise the command
+    ends the process itself."""
+    parent = os.getppid()  # taken before the imports, which take a second in which it may end
+    exit_at_once_on_signals()
+    try:
+        command = parse_command(sys.argv[1:] if argv is None else argv)
+        settings = load_settings(command.flags, command.config)
+        match command:
+            case ServeCommand():
+                _serve(settings, parent)
+            case RunCommand():
+                _run(settings, command)
+    except (ConfigurationError, RequestError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return EXIT_WRONG_USE
+    raise AssertionError("each command ends the process")
+
+
+def _serve(settings: Settings, parent: int) -> None:
+    configure_logging(settings.log_level)
+    tell_ineffective(settings)
+    from python_exec_sandbox.api.app import serve_stdio  # here: the SDK takes a second to import
+
+    serve_stdio(settings, parent)
+
+
+def _run(settings: Settings, command: RunCommand) -> None:
+    # Beside a script's own stderr only what went wrong is worth a line, unless more is asked for.
+    asked = "log_level" in settings.model_fields_set
+    configure_logging(settings.log_level if asked else LogLevel.ERROR)
+    tell_ineffective(settings)
+    import anyio  # here, with the rest: not needed to answer --help or to serve
+
+    from python_exec_sandbox.api.backends import open_docker
+    from python_exec_sandbox.api.once import run_once
+    from python_exec_sandbox.run.records import RunRequest
+
+    request = RunRequest(
+        script=_read_script(command.file),
+        dependencies=command.dependencies,
+        timeout_seconds=_timeout(command.timeout),
+        args=command.args,
+        stdin=b"" if command.file == "-" else _inherited_input(),
+    )
+    leave(anyio.run(run_once, request, open_docker(settings, warm=False)))
+
+
+def _read_script(file: str) -> bytes:
+    if file == "-":
+        return _bounded_input()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{file}: can't be read ({error.strerror})") from None
+
+
+def _inherited_input() -> bytes:
+    """What was piped or redirected into this command; nothing from a terminal."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return b""
+    return _bounded_input()
+
+
+def _bounded_input() -> bytes:
+    data = sys.stdin.buffer.read(LARGEST_INPUT_BYTES + 1)
+    if len(data) > LARGEST_INPUT_BYTES:
+        raise ConfigurationError("stdin has more than 64 MiB; give less")
+    return data
+
+
+def _timeout(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--timeout {text}: {error}") from None

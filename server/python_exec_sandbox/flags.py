@@ -1,0 +1,145 @@
+"""The command line, made from the settings."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from python_exec_sandbox import __version__
+from python_exec_sandbox.errors import ConfigurationError
+from python_exec_sandbox.settings import ENV_PREFIX, Flag, Group, Settings
+
+PROGRAM = "python-exec-sandbox"
+
+DESCRIPTION = "Runs Python scripts in pre-warmed, single-use sandboxes, for AI assistants over MCP."
+
+OVERVIEW = f"""\
+commands:
+  {PROGRAM} [options]
+      the MCP server on stdin and stdout, as clients start it
+  {PROGRAM} run FILE|- [-d REQUIREMENT]... [--timeout SECONDS] [options] [-- ARGUMENTS]
+      one script in a sandbox; its output and exit code become this command's
+"""
+
+EPILOG = f"""\
+Each setting is also read from {ENV_PREFIX}* (--pool-size is {ENV_PREFIX}POOL_SIZE)
+and from the file given with --config (pool-size = 4). A flag beats the variable, the variable beats the file.
+Sizes: 512MiB, 1GB, 65536. Times: 45, 45s, 00:01:30.
+"""
+
+RUN_EPILOG = """\
+Exit codes: the script's own (128+N when signal N ended it); 2 wrong use, wrong settings or no engine;
+124 out of time; 125 anything else that wasn't the script's doing.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServeCommand:
+    """Serve MCP on stdio."""
+
+    flags: dict[str, Any]
+    config: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommand:
+    """Run one script; ``file`` is a path or ``-``."""
+
+    flags: dict[str, Any]
+    config: Path | None
+    file: str
+    args: tuple[str, ...]
+    dependencies: tuple[str, ...]
+    timeout: str | None
+
+
+Command = ServeCommand | RunCommand
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line of ours."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigurationError(f"{message} (see --help)")
+
+
+def parse_command(argv: Sequence[str]) -> Command:
+    """What the command line ``argv`` asks for; only the flags that are on it are in ``flags``.
+
+    ``run`` may stand anywhere before its file. Everything after ``--`` belongs to the script.
+
+    Raises:
+        ConfigurationError: it can't be understood; one line.
+        SystemExit: ``--help`` or ``--version`` was answered.
+    """
+    own, script_args = _split(argv)
+    if own[:1] == ["run"]:
+        return _run_command(own[1:], script_args)
+    if script_args:
+        raise ConfigurationError("arguments after -- belong to a script: use the run command (see --help)")
+    known = vars(_parser(PROGRAM, DESCRIPTION, OVERVIEW, EPILOG).parse_args(own))
+    return ServeCommand(config=known.pop("config", None), flags=known)
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """The part before ``--`` and the part after it."""
+    words = list(argv)
+    if "--" not in words:
+        return words, ()
+    at = words.index("--")
+    return words[:at], tuple(words[at + 1 :])
+
+
+def _run_command(own: list[str], script_args: tuple[str, ...]) -> RunCommand:
+    parser = _parser(f"{PROGRAM} run", "Runs one script in a sandbox.", "", RUN_EPILOG + "\n" + EPILOG)
+    parser.add_argument("file", metavar="FILE", help="the script, or - for stdin")
+    once = parser.add_argument_group("This run")
+    once.add_argument(
+        "-d", "--dependency", action="append", metavar="REQ", help="a package it needs (repeatable)"
+    )
+    once.add_argument("--timeout", metavar="SECONDS", help="its run time [--default-timeout]")
+    known = vars(parser.parse_args(own))
+    return RunCommand(
+        config=known.pop("config", None),
+        file=known.pop("file"),
+        args=script_args,
+        dependencies=tuple(known.pop("dependency", ())),
+        timeout=known.pop("timeout", None),
+        flags=known,
+    )
+
+
+def _parser(program: str, description: str, overview: str, epilog: str) -> _Parser:
+    parser = _Parser(
+        prog=program,
+        usage=f"{program} [options]" if program == PROGRAM else f"{program} FILE|- [options] [-- ARGUMENTS]",
+        description=f"{description}\n\n{overview}".rstrip(),
+        epilog=epilog,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
+            prog, max_help_position=30, width=110
+        ),
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    groups = {group: parser.add_argument_group(group.value) for group in Group}
+    for name, field in Settings.model_fields.items():
+        flag = next(mark for mark in field.metadata if isinstance(mark, Flag))
+        option = f"--{name.replace('_', '-')}"
+        groups[flag.group].add_argument(option, dest=name, **_look(flag, field.description or ""))
+    server = groups[Group.SERVER]
+    server.add_argument("--config", type=Path, metavar="FILE", help="settings in a TOML file")
+    server.add_argument(
+        "--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version"
+    )
+    server.add_argument("-h", "--help", action="help", help="print this")
+    return parser
+
+
+def _look(flag: Flag, description: str) -> dict[str, Any]:
+    """How argparse is told of a setting: a switch, or an option with a value."""
+    shown = f"{description} [{flag.default}]" if flag.default else description
+    return (
+        {"metavar": flag.metavar, "help": shown} if flag.metavar else {"action": "store_true", "help": shown}
+    )

@@ -1,0 +1,32 @@
+"""Log lines: on stderr only, because stdout carries the protocol."""
+
+import logging
+import sys
+
+from python_exec_sandbox.setting_values import LogLevel
+from python_exec_sandbox.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+# Libraries that tell each request they make; worth reading only when debugging.
+CHATTY = ("asyncio", "docker", "httpcore2", "httpx2", "mcp", "urllib3")
+
+
+def configure_logging(level: LogLevel) -> None:
+    """Send log lines of ``level`` and above to stderr; called before the SDK sets up its own logging."""
+    logging.basicConfig(
+        level=level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+        force=True,
+    )
+    if level is not LogLevel.DEBUG:
+        for name in CHATTY:
+            logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def tell_ineffective(settings: Settings) -> None:
+    """Name the settings that were given and change nothing in this version."""
+    for name in ("no_warm_cache", "uv_path"):
+        if name in settings.model_fields_set:
+            logger.warning("--%s has no effect yet; it is accepted for compatibility", name.replace("_", "-"))

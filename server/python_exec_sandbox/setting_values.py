@@ -1,0 +1,107 @@
+"""The forms in which a setting's value may be written, and the bounds it must keep."""
+
+import math
+import re
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+
+from pydantic import AfterValidator, ByteSize
+
+SECONDS_FORMS = "accepted: 45, 45s, 00:01:30"
+
+
+class Backend(StrEnum):
+    """The kinds of sandboxes a person can ask for."""
+
+    DOCKER = "docker"
+    NATIVE = "native"
+    NONE = "none"
+
+
+class Network(StrEnum):
+    """What a script can reach."""
+
+    NONE = "none"
+    FULL = "full"
+
+
+class PullPolicy(StrEnum):
+    """When the image named by ``--image`` is pulled."""
+
+    MISSING = "missing"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class LogLevel(StrEnum):
+    """How much is told on stderr."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def parse_seconds(value: object) -> float:
+    """Seconds from ``45``, ``"45"``, ``"45s"`` or ``"00:01:30"``.
+
+    Raises:
+        ValueError: it is none of these, or not finite.
+    """
+    clock = re.fullmatch(r"(\d+):([0-5]?\d):([0-5]?\d(?:\.\d+)?)", str(value).strip(), flags=re.ASCII)
+    if clock:
+        hours, minutes, seconds = clock.groups()
+        return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    match value:
+        case bool():
+            number = None
+        case int() | float():
+            number = float(min(value, sys.float_info.max))  # an int may be beyond every float
+        case str():
+            number = _number(value.strip().removesuffix("s"))
+        case _:
+            number = None
+    if number is None:
+        raise ValueError(f"is not a number of seconds ({SECONDS_FORMS})")
+    if not math.isfinite(number):
+        raise ValueError(f"is not a finite number of seconds ({SECONDS_FORMS})")
+    return number
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def lower_case(value: object) -> object:
+    """Text in lower case, so that ``INFO`` and ``info`` are the same; anything else as it is."""
+    return value.lower() if isinstance(value, str) else value
+
+
+def empty_is_none(value: object) -> object:
+    """``None`` for empty text: a template that filled nothing in means "not given"."""
+    return None if value == "" else value
+
+
+def between(low: float, high: float, show: Callable[[float], str] = "{:g}".format) -> AfterValidator:
+    """A validator that refuses numbers outside ``low .. high`` (and NaN) and names both."""
+
+    def check(value: float) -> float:
+        if not low <= value <= high:
+            raise ValueError(f"must be between {show(low)} and {show(high)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def show_seconds(value: float) -> str:
+    """Such as ``0.1 s``."""
+    return f"{value:g} s"
+
+
+def show_bytes(value: float) -> str:
+    """Such as ``512 MiB``: the largest binary unit, without a trailing ``.0``."""
+    return ByteSize(value).human_readable(separator=" ").replace(".0 ", " ")

@@ -1,0 +1,249 @@
+"""The server's settings: one class, four sources.
+
+A flag beats a ``PYTHON_EXEC_SANDBOX_*`` variable, which beats the file named by ``--config``, which beats
+the default. The command line is built from this class by :mod:`python_exec_sandbox.flags`, the sources are
+read and their errors worded by :mod:`python_exec_sandbox.setting_sources`.
+"""
+
+import math
+import os
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, ByteSize, Field, StrictStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from python_exec_sandbox.model.limits import MIB, RUNNER_RESERVE_BYTES, SandboxLimits
+from python_exec_sandbox.setting_values import (
+    Backend,
+    LogLevel,
+    Network,
+    PullPolicy,
+    between,
+    empty_is_none,
+    lower_case,
+    parse_seconds,
+    show_bytes,
+    show_seconds,
+)
+
+ENV_PREFIX = "PYTHON_EXEC_SANDBOX_"
+
+# Less room than this holds hardly any package.
+SMALLEST_ENVIRONMENT_BYTES = 16 * MIB
+
+GIB = 1024 * MIB
+DAY_SECONDS = 86_400.0
+
+
+class Group(StrEnum):
+    """Headings of ``--help``, in their order there."""
+
+    SCRIPTS = "Scripts"
+    SANDBOXES = "Sandboxes"
+    LIMITS = "Limits of one sandbox"
+    OUTPUT = "Output"
+    POOL = "Pool"
+    SERVER = "Server"
+    COMPATIBILITY = "Accepted for compatibility, without effect yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """How a setting looks on the command line; ``default`` is the text that ``--help`` shows for it."""
+
+    group: Group
+    metavar: str = ""
+    default: str = ""
+
+
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+OptionalText = Annotated[StrictStr | None, BeforeValidator(empty_is_none)]
+RunSeconds = Annotated[Seconds, between(0.1, DAY_SECONDS, show_seconds)]
+
+
+def _trusted_certificates() -> Path | None:
+    """The bundle that the server itself was told to trust, where there is one."""
+    named = os.environ.get("SSL_CERT_FILE")
+    return Path(named) if named and Path(named).is_file() else None
+
+
+def _default_run_seconds(earlier: dict[str, Any]) -> float:
+    return float(min(30.0, earlier["max_timeout"]))
+
+
+def _default_disk(earlier: dict[str, Any]) -> ByteSize:
+    """4/7 of what the runner leaves of the memory (256 MiB of 512), at most 256 MiB."""
+    return ByteSize(min(256 * MIB, (earlier["memory"] - RUNNER_RESERVE_BYTES) * 4 // 7))
+
+
+def _default_pool_size(earlier: dict[str, Any]) -> int:
+    return int(min(2, earlier["max_sandboxes"]))
+
+
+class Settings(BaseSettings):
+    """All settings, checked; sizes are in bytes, times in seconds."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, validate_default=True
+    )
+
+    python_version: Annotated[StrictStr, Flag(Group.SCRIPTS, "X.Y", "3.13")] = Field(
+        "3.13", description="Python for scripts that don't choose one"
+    )
+    max_timeout: Annotated[RunSeconds, Flag(Group.SCRIPTS, "SECONDS", "300")] = Field(
+        300.0, description="longest run a call may ask for"
+    )
+    default_timeout: Annotated[RunSeconds, Flag(Group.SCRIPTS, "SECONDS", "30")] = Field(
+        default_factory=_default_run_seconds, description="run time of calls that don't say"
+    )
+    install_timeout: Annotated[RunSeconds, Flag(Group.SCRIPTS, "SECONDS", "120")] = Field(
+        120.0, description="longest installation of dependencies"
+    )
+
+    sandbox_backend: Annotated[
+        Backend, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "KIND", "docker")
+    ] = Field(Backend.DOCKER, description="docker (native and none: not available in this version yet)")
+    network: Annotated[Network, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "KIND", "full")] = Field(
+        Network.FULL, description="what scripts can reach: none or full"
+    )
+    docker_host: Annotated[OptionalText, Flag(Group.SANDBOXES, "URL", "found by itself")] = Field(
+        None, description="the container engine, such as unix:///var/run/docker.sock"
+    )
+    runtime: Annotated[OptionalText, Flag(Group.SANDBOXES, "NAME", "the engine's")] = Field(
+        None, description="OCI runtime, such as runsc"
+    )
+    image: Annotated[OptionalText, Flag(Group.SANDBOXES, "REF", "built from this package")] = Field(
+        None, description="sandbox image to use instead of building one"
+    )
+    base_image: Annotated[OptionalText, Flag(Group.SANDBOXES, "REF", "the Dockerfile's")] = Field(
+        None, description="image that the sandbox image is built on"
+    )
+    pull_policy: Annotated[
+        PullPolicy, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "WHEN", "missing")
+    ] = Field(PullPolicy.MISSING, description="when --image is pulled: missing, always or never")
+    ca_bundle: Annotated[
+        Path | None, BeforeValidator(empty_is_none), Flag(Group.SANDBOXES, "FILE", "SSL_CERT_FILE")
+    ] = Field(
+        default_factory=_trusted_certificates, description="certificates that installs and builds trust"
+    )
+
+    memory: Annotated[
+        ByteSize, between(128 * MIB, 1024 * GIB, show_bytes), Flag(Group.LIMITS, "SIZE", "512MiB")
+    ] = Field(ByteSize(512 * MIB), description="memory with everything written, without swap")
+    cpus: Annotated[float, between(0.1, 256), Flag(Group.LIMITS, "NUMBER", "1")] = Field(
+        1.0, description="processors"
+    )
+    pids: Annotated[int, between(16, 32_768), Flag(Group.LIMITS, "NUMBER", "128")] = Field(
+        128, description="processes and threads"
+    )
+    disk: Annotated[
+        ByteSize, between(16 * MIB, 1024 * GIB, show_bytes), Flag(Group.LIMITS, "SIZE", "256MiB")
+    ] = Field(default_factory=_default_disk, description="all writable paths together")
+
+    max_output_bytes: Annotated[
+        ByteSize, between(1024, 64 * MIB, show_bytes), Flag(Group.OUTPUT, "SIZE", "102400")
+    ] = Field(ByteSize(102_400), description="output that is kept; beyond it the middle is dropped")
+    show_chars: Annotated[int, between(200, 1_000_000), Flag(Group.OUTPUT, "NUMBER", "8000")] = Field(
+        8000, description="characters of output that the model is shown"
+    )
+    output_kill_bytes: Annotated[
+        ByteSize, between(64 * 1024, 1024 * GIB, show_bytes), Flag(Group.OUTPUT, "SIZE", "1GiB")
+    ] = Field(ByteSize(GIB), description="output that ends a script")
+    structured_output: Annotated[bool, Flag(Group.OUTPUT, default="off")] = Field(
+        False, description="add structuredContent to results (many clients then hide the text)"
+    )
+
+    max_sandboxes: Annotated[int, between(1, 256), Flag(Group.POOL, "NUMBER", "8")] = Field(
+        8, description="sandboxes that exist at once"
+    )
+    pool_size: Annotated[int, between(0, 64), Flag(Group.POOL, "NUMBER", "2")] = Field(
+        default_factory=_default_pool_size, description="warm sandboxes kept ready"
+    )
+    max_waiting: Annotated[int, between(0, 10_000), Flag(Group.POOL, "NUMBER", "32")] = Field(
+        32, description="calls that may wait for a sandbox; more are refused"
+    )
+    idle_timeout: Annotated[
+        Seconds, between(1, 30 * DAY_SECONDS, show_seconds), Flag(Group.POOL, "SECONDS", "600")
+    ] = Field(600.0, description="time without a call after which warm sandboxes are given up")
+    settle_time: Annotated[Seconds, between(0, 60, show_seconds), Flag(Group.POOL, "SECONDS", "2")] = Field(
+        2.0, description="longest time that engine work is put off while scripts run"
+    )
+
+    log_level: Annotated[LogLevel, BeforeValidator(lower_case), Flag(Group.SERVER, "LEVEL", "info")] = Field(
+        LogLevel.INFO, description="what is told on stderr: debug, info, warning or error"
+    )
+
+    no_warm_cache: Annotated[bool, Flag(Group.COMPATIBILITY)] = Field(
+        False, description="don't warm the package cache"
+    )
+    uv_path: Annotated[StrictStr, Flag(Group.COMPATIBILITY, "PATH", "uv")] = Field(
+        "uv", description="uv for sandboxes without containers"
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags and the environment only: no ``.env`` of whatever folder the client was started in."""
+        return init_settings, env_settings
+
+    @field_validator("python_version")
+    @classmethod
+    def _is_minor_version(cls, value: str) -> str:
+        if not re.fullmatch(r"3\.\d{1,2}", value, flags=re.ASCII):
+            raise ValueError("is not a Python version such as 3.13")
+        return value
+
+    @field_validator("sandbox_backend")
+    @classmethod
+    def _is_available(cls, value: Backend) -> Backend:
+        if value is not Backend.DOCKER:
+            raise ValueError("is not available in this version yet: use docker")
+        return value
+
+    @field_validator("ca_bundle")
+    @classmethod
+    def _is_file(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_file():
+            raise ValueError("is not an existing file")
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        """Settings that contradict each other, each named with its number."""
+        if self.default_timeout > self.max_timeout:
+            raise ValueError(
+                f"--default-timeout {self.default_timeout:g} is above --max-timeout {self.max_timeout:g}"
+            )
+        if self.pool_size > self.max_sandboxes:
+            raise ValueError(f"--pool-size {self.pool_size} is above --max-sandboxes {self.max_sandboxes}")
+        if self._environment_bytes < SMALLEST_ENVIRONMENT_BYTES:
+            least = self.disk + RUNNER_RESERVE_BYTES + SMALLEST_ENVIRONMENT_BYTES
+            raise ValueError(
+                f"--memory {show_bytes(self.memory)} can't hold --disk {show_bytes(self.disk)}: what scripts"
+                f" write lies in memory; use --memory {math.ceil(least / MIB)}MiB or more, or a smaller --disk"
+            )
+        return self
+
+    @property
+    def _environment_bytes(self) -> int:
+        return self.memory - self.disk - RUNNER_RESERVE_BYTES
+
+    def sandbox_limits(self) -> SandboxLimits:
+        """The limits that each sandbox is made with."""
+        return SandboxLimits(
+            memory_bytes=self.memory,
+            cpus=self.cpus,
+            processes=self.pids,
+            disk_bytes=self.disk,
+            environment_bytes=self._environment_bytes,
+        )
