@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from docker.models.containers import Container
 
 from integration.support.engine import Engine, left_after, processes_of
 from integration.support.handshake import BARE, OURS, seconds_to_tools
@@ -99,20 +100,22 @@ async def test_after_kill_9_the_containers_end_by_themselves_and_a_siblings_run_
     assert "unharmed" in answers[0]
 
 
-async def _kill_with_four_busy(engine: Engine, folder: Path) -> list[object]:
+async def _kill_with_four_busy(engine: Engine, folder: Path) -> list[Container]:
     """Start a server, let four scripts run, kill it; returns the containers it had then."""
-    killed: list[object] = []
+    killed: list[Container] = []
     try:
-        async with running_server(folder, "--max-sandboxes", "6", mode="legacy") as server:
-            async with anyio.create_task_group() as tasks:
-                for number in range(4):
-                    tasks.start_soon(_ignore_result, server, number)
-                with anyio.fail_after(60):
-                    while await anyio.to_thread.run_sync(_busy, engine, server.pid) < 4:
-                        await anyio.sleep(0.1)  # polls another program
-                killed = list(engine.containers_of(server.pid))
-                os.kill(server.pid, signal.SIGKILL)
-                tasks.cancel_scope.cancel()
+        async with (
+            running_server(folder, "--max-sandboxes", "6", mode="legacy") as server,
+            anyio.create_task_group() as tasks,
+        ):
+            for number in range(4):
+                tasks.start_soon(_ignore_result, server, number)
+            with anyio.fail_after(60):
+                while await anyio.to_thread.run_sync(_busy, engine, server.pid) < 4:
+                    await anyio.sleep(0.1)  # polls another program
+            killed = list(engine.containers_of(server.pid))
+            os.kill(server.pid, signal.SIGKILL)
+            tasks.cancel_scope.cancel()
     except* Exception:  # noqa: BLE001 - whatever the client's library makes of a dead server
         assert killed, "the server was not killed by this test"
     return killed

@@ -107,7 +107,8 @@ async def run_fresh(engine: Engine, image: str, python: str, folder: Path) -> di
 
     found = json.loads(await anyio.to_thread.run_sync(run))
     return {
-        name: comparable(code, out.encode("latin-1"), err.encode("latin-1")) for name, (code, out, err) in found.items()
+        name: comparable(code, out.encode("latin-1"), err.encode("latin-1"))
+        for name, (code, out, err) in found.items()
     }
 
 

@@ -37,7 +37,7 @@ SOURCES = {
     "continuation": "x = 1 + \\\n    2\nprint(x)",
     "long-line": "x = '" + "a" * 200_000 + "'\nprint(len(x))",
     "many-lines": "\n".join(f"v{n} = {n}" for n in range(5000)) + "\nprint(v4999)",
-    "large": "x = 0\n" + "x += 1  # " + "y" * 90 + "\n" + ("x += 1  # " + "y" * 90 + "\n") * 3000 + "print(x)",
+    "large": "x = 0\nx += 1  # " + "y" * 90 + "\n" + ("x += 1  # " + "y" * 90 + "\n") * 3000 + "print(x)",
     "syntax-error": "print('never')\ndef f(:\n    pass\n",
     "indent-error": "if True:\nprint(1)\n",
     "unclosed": "x = (1,\n",

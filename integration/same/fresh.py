@@ -9,21 +9,22 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 sys.path.insert(0, "/opt/sandbox")
 
-from runner.options import Options  # noqa: E402 - found through the line above
+from runner.options import Options
 
-WRITABLE = ("/work", "/tmp", "/home/sandbox", "/dev/shm")  # noqa: S108 - the sandbox's own
+WRITABLE = ("/work", "/tmp", "/home/sandbox", "/dev/shm")
 
 
 def wipe() -> None:
     for folder in WRITABLE:
-        for entry in os.scandir(folder):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
+        for entry in Path(folder).iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
             else:
-                os.unlink(entry.path)
+                entry.unlink()
 
 
 def main() -> None:
@@ -31,19 +32,32 @@ def main() -> None:
     place = Options.parse(["--python", python]).place
     os.umask(0o022)
     results = {}
-    with open(scripts, encoding="utf-8") as file:
-        corpus = json.load(file)
+    corpus = json.loads(Path(scripts).read_text(encoding="utf-8"))
     for name, script in corpus.items():
         wipe()
-        with open(place.script, "wb") as file:
-            file.write(script.encode())
-        command = [place.uv, "run", "--quiet", "--no-project", "--offline", "--python", python, "python", place.script]
+        Path(place.script).write_bytes(script.encode())
+        command = [
+            place.uv,
+            "run",
+            "--quiet",
+            "--no-project",
+            "--offline",
+            "--python",
+            python,
+            "python",
+            place.script,
+        ]
         done = subprocess.run(
-            command, input=b"", capture_output=True, cwd=place.work, env=place.environment, start_new_session=True, check=False
+            command,
+            input=b"",
+            capture_output=True,
+            cwd=place.work,
+            env=place.environment,
+            start_new_session=True,
+            check=False,
         )
         results[name] = [done.returncode, done.stdout.decode("latin-1"), done.stderr.decode("latin-1")]
-    with open(answer, "w", encoding="utf-8") as file:
-        json.dump(results, file)
+    Path(answer).write_text(json.dumps(results), encoding="utf-8")
 
 
 main()

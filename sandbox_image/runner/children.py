@@ -1,5 +1,6 @@
 """Processes below the runner, which is their reaper (PID 1 of the sandbox)."""
 
+import contextlib
 import os
 import signal
 import time
@@ -43,10 +44,8 @@ class Children:
         """
         deadline = time.monotonic() + KILL_ALL_SECONDS
         while True:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             if not self.reap():
                 return True
             if time.monotonic() > deadline:
@@ -56,11 +55,8 @@ class Children:
 
 def children_of(parent: int) -> list[int]:
     """Pids whose parent is ``parent``, by /proc."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (fields := _stat(int(name))) and int(fields[1]) == parent:
-            found.append(int(name))
-    return found
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if (fields := _stat(pid)) and int(fields[1]) == parent]
 
 
 def cpu_seconds(pid: int) -> float:

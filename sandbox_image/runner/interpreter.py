@@ -92,7 +92,7 @@ class Interpreter:
         try:
             self._prepare(stdio)
             os.execve(command[0], command, self._place.environment)
-        except BaseException as error:  # a child must never return into the runner's code
+        except BaseException as error:  # noqa: BLE001 - a child must never return into the runner's code
             os.write(2, f"the script's process could not be started: {error}\n".encode())
         finally:
             os._exit(127)

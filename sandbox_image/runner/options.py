@@ -41,7 +41,7 @@ class Options:
             pythons=pythons,
             identity=Identity(given.uid, given.gid),
             place=Place(given.uv, given.work, given.packages, _environment(given.home, given.packages)),
-            writable=(given.work, "/tmp", "/dev/shm", given.home, given.packages),  # noqa: S108 - the sandbox's own
+            writable=(given.work, "/tmp", "/dev/shm", given.home, given.packages),
         )
 
 

@@ -1,4 +1,4 @@
-"""The runner's loop: one thread, one poll, one script.
+r"""The runner's loop: one thread, one poll, one script.
 
 ::
 
@@ -23,7 +23,6 @@ from enum import Enum, auto
 from . import wire
 from .children import Children, cpu_seconds
 from .counters import Counters, full_paths, peak_memory_bytes
-from .identity import Identity
 from .interpreter import Interpreter, Place
 from .link import BACKLOG_BYTES, Link, ServerGone
 from .options import Options
@@ -425,7 +424,7 @@ def main() -> None:
         Supervisor(Options.parse(sys.argv[1:]), link, wake_out).run()
     except ServerGone:
         os._exit(0)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the server is told whatever it is
         traceback.print_exc()
         link.control(type="fault", text=f"{type(error).__name__}: {error}"[:4096])
         try:

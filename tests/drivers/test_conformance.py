@@ -8,7 +8,9 @@ from tests.support.fake_driver import FakeDriver
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("behaviour", shown_by(FAKE_DIFFERENCES), ids=lambda behaviour: f"fake: {behaviour.name}")
+@pytest.mark.parametrize(
+    "behaviour", shown_by(FAKE_DIFFERENCES), ids=lambda behaviour: f"fake: {behaviour.name}"
+)
 async def test_the_fake_driver_shows(behaviour: Behaviour) -> None:
     async with FakeDriver(scenes()) as driver:
         behaviour.expect(await observe(driver, behaviour))

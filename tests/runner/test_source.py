@@ -6,9 +6,15 @@ from io import BytesIO
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from runner.source import wire_form
 
-COOKIES = ["# -*- coding: {} -*-", "#!/usr/bin/python\n# vim: set fileencoding={} :", "# coding={}", "\n#coding: {}"]
+COOKIES = [
+    "# -*- coding: {} -*-",
+    "#!/usr/bin/python\n# vim: set fileencoding={} :",
+    "# coding={}",
+    "\n#coding: {}",
+]
 
 
 @pytest.mark.parametrize("cookie", COOKIES)

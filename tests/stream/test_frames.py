@@ -16,7 +16,11 @@ any_frame = st.one_of(
     st.builds(lambda p: Frame(Kind.CONTROL, 0, p), payloads),
     st.builds(lambda s, p: Frame(Kind.DATA, s, p), st.integers(1, 65535), payloads),
     st.builds(lambda s: Frame(Kind.END, s), st.integers(1, 65535)),
-    st.builds(lambda s, n: Frame(Kind.CREDIT, s, n.to_bytes(4, "big")), st.integers(1, 65535), st.integers(0, 2**32 - 1)),
+    st.builds(
+        lambda s, n: Frame(Kind.CREDIT, s, n.to_bytes(4, "big")),
+        st.integers(1, 65535),
+        st.integers(0, 2**32 - 1),
+    ),
 )
 
 
@@ -104,7 +108,7 @@ def test_runner_and_server_agree_on_every_number() -> None:
     assert wire.PROTOCOL_VERSION == protocol.PROTOCOL_VERSION
     assert wire.WINDOW_BYTES == protocol.WINDOW_BYTES
     assert wire.MAX_PAYLOAD_BYTES == frames.MAX_PAYLOAD_BYTES
-    assert (wire.CONTROL, wire.DATA, wire.END, wire.CREDIT) == tuple(Kind)
+    assert tuple(Kind) == (wire.CONTROL, wire.DATA, wire.END, wire.CREDIT)
     assert (wire.STDIN, wire.STDOUT, wire.STDERR, wire.SCRIPT) == (
         protocol.STDIN,
         protocol.STDOUT,

@@ -17,7 +17,7 @@ from python_exec_sandbox.stream.frames import FrameDecoder, Kind, encode, encode
 from python_exec_sandbox.stream.protocol import Exited, Hello, PhaseEntered, Ready
 from python_exec_sandbox.stream.session import Output, RunnerSession, State
 
-USAGE = {
+USAGE: dict[str, Any] = {
     "run_seconds": 0.1,
     "install_seconds": 0,
     "cpu_seconds": 0.05,
@@ -29,7 +29,15 @@ USAGE = {
 HELLO = {"type": "hello", "protocol": 1, "pythons": ["3.13"]}
 READY = {"type": "ready", "warm": True}
 RUNNING = {"type": "phase", "name": "running"}
-EXIT = {"type": "exit", "reason": "exited", "code": 0, "signal": None, "notes": "", "warm": True, "usage": USAGE}
+EXIT = {
+    "type": "exit",
+    "reason": "exited",
+    "code": 0,
+    "signal": None,
+    "notes": "",
+    "warm": True,
+    "usage": USAGE,
+}
 
 
 def control(message: dict[str, Any]) -> bytes:
@@ -134,15 +142,24 @@ OUT_OF_ORDER = {
     "a list": (busy, encode(Kind.CONTROL, 0, b"[]")),
     "not JSON": (busy, encode(Kind.CONTROL, 0, b"{")),
     "deep JSON": (busy, encode(Kind.CONTROL, 0, b"[" * 60_000)),
-    "a number of 60,000 digits": (busy, encode(Kind.CONTROL, 0, b'{"type":"pong","n":' + b"9" * 60_000 + b"}")),
+    "a number of 60,000 digits": (
+        busy,
+        encode(Kind.CONTROL, 0, b'{"type":"pong","n":' + b"9" * 60_000 + b"}"),
+    ),
     "code and signal": (busy, control(RUNNING) + ENDS + control(EXIT | {"signal": 9})),
     "neither code nor signal": (busy, control(RUNNING) + ENDS + control(EXIT | {"code": None})),
     "code 256": (busy, control(RUNNING) + ENDS + control(EXIT | {"code": 256})),
     "code true": (busy, control(RUNNING) + ENDS + control(EXIT | {"code": True})),
     "signal 0": (busy, control(RUNNING) + ENDS + control(EXIT | {"code": None, "signal": 0})),
     "a loss by its own word": (busy, control(RUNNING) + ENDS + control(EXIT | {"reason": "lost"})),
-    "negative memory": (busy, control(RUNNING) + ENDS + control(EXIT | {"usage": USAGE | {"memory_kills": -1}})),
-    "not a number": (busy, control(RUNNING) + ENDS + control(EXIT | {"usage": USAGE | {"run_seconds": float("nan")}})),
+    "negative memory": (
+        busy,
+        control(RUNNING) + ENDS + control(EXIT | {"usage": USAGE | {"memory_kills": -1}}),
+    ),
+    "not a number": (
+        busy,
+        control(RUNNING) + ENDS + control(EXIT | {"usage": USAGE | {"run_seconds": float("nan")}}),
+    ),
     "endless notes": (busy, control(RUNNING) + ENDS + control(EXIT | {"notes": "x" * 40_000})),
 }
 
@@ -184,7 +201,9 @@ messages = st.recursive(
 
 
 @given(st.sampled_from([HELLO, READY, RUNNING, EXIT]), st.text(max_size=12), messages)
-def test_no_value_of_any_key_raises_anything_but_a_violation(base: dict[str, Any], key: str, value: Any) -> None:
+def test_no_value_of_any_key_raises_anything_but_a_violation(
+    base: dict[str, Any], key: str, value: Any
+) -> None:
     for name in [key, *base]:
         try:
             protocol.parse(json.dumps(base | {name: value}).encode())

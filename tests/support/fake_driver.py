@@ -7,7 +7,7 @@ behaviours every driver must show, dishonest ones for faults that a real runner 
 
 import itertools
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -88,7 +88,9 @@ class Stage:
             self.credit[stream] -= len(piece)
             await self.raw(encode(Kind.DATA, stream, bytes(piece)))
 
-    async def exit(self, *, reason: str = "exited", code: int | None = None, signal: int | None = None, **usage: Any) -> None:
+    async def exit(
+        self, *, reason: str = "exited", code: int | None = None, signal: int | None = None, **usage: Any
+    ) -> None:
         if reason not in ("install_failed", "install_time"):
             await self.raw(encode(Kind.END, STDOUT) + encode(Kind.END, STDERR))
         await self.control(
@@ -114,7 +116,7 @@ class Stage:
         self.channel.end()
 
 
-Scene = Callable[[Stage], Awaitable[None]]
+Scene = Callable[[Stage], Coroutine[Any, Any, None]]
 
 
 def play(

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import anyio
 
-from python_exec_sandbox.errors import CreateFailed, DriverError, ProtocolViolation
 from python_exec_sandbox.drivers.base import RunWatcher
+from python_exec_sandbox.errors import CreateFailed, DriverError, ProtocolViolation
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason
 from python_exec_sandbox.stream.protocol import Exited, Fault, Hello, PhaseEntered, Pong, Ready
@@ -62,8 +62,8 @@ class AttachedSandbox:
     :meth:`pump` must run in a task of the driver's for the sandbox's whole life.
     """
 
-    def __init__(self, id: str, python: str, channel: ByteChannel, keeper: Keeper) -> None:
-        self.id = id
+    def __init__(self, sandbox_id: str, python: str, channel: ByteChannel, keeper: Keeper) -> None:
+        self.id = sandbox_id
         self.python = python
         self.pythons: tuple[str, ...] = ()
         self._channel = channel

@@ -205,11 +205,13 @@ class RunnerSession:
             case Ready():
                 self._move(State.STARTING, State.IDLE, "ready")
             case Pong():
-                self._expect(self._pings_open > 0, "pong")
+                if not self._pings_open:
+                    raise self._out_of_order("pong")
                 self._pings_open -= 1
             case PhaseEntered(phase):
                 forward = _PHASES[phase] > _PHASES[self._phase]
-                self._expect(self.state is State.BUSY and forward, f"phase {phase}")
+                if self.state is not State.BUSY or not forward:
+                    raise self._out_of_order(f"phase {phase}")
                 self._phase = phase
             case Exited():
                 self._move(State.BUSY, State.ENDED, "exit", self._outputs_ended)
@@ -222,9 +224,9 @@ class RunnerSession:
         return self._phase is not Phase.RUNNING or all(i.ended for i in self._incoming.values())
 
     def _move(self, old: State, new: State, word: str, also: Callable[[], bool] = lambda: True) -> None:
-        self._expect(self.state is old and also(), word)
+        if self.state is not old or not also():
+            raise self._out_of_order(word)
         self.state = new
 
-    def _expect(self, holds: bool, word: str) -> None:
-        if not holds:
-            raise ProtocolViolation(f"{word!r} out of order (state {self.state.name}, phase {self._phase})")
+    def _out_of_order(self, word: str) -> ProtocolViolation:
+        return ProtocolViolation(f"{word!r} out of order (state {self.state.name}, phase {self._phase})")
