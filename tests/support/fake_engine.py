@@ -3,6 +3,7 @@
 It runs in threads of its own, as the real one runs elsewhere: a test's event loop never waits for it.
 """
 
+import contextlib
 import http.server
 import json
 import re
@@ -157,7 +158,17 @@ class FakeEngine:
         }
         line = json.dumps(event).encode() + b"\n"
         for sock in list(self._subscribers):
-            sock.sendall(b"%x\r\n%s\r\n" % (len(line), line))
+            with contextlib.suppress(OSError):  # unsubscribed
+                sock.sendall(b"%x\r\n%s\r\n" % (len(line), line))
+
+    def end_container(self, container: FakeContainer, exit_code: int, *causes: str) -> None:
+        """A container's end with automatic removal: ``causes`` (oom, kill), die, destroy."""
+        if self.containers.pop(container.id, None) is None:
+            return
+        for cause in causes:
+            self.emit(container, cause)
+        self.emit(container, "die", exitCode=str(exit_code))
+        self.emit(container, "destroy")
 
     def subscribe(self, sock: socket.socket) -> None:
         self._subscribers.append(sock)
@@ -209,7 +220,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
         """Nothing: a test's output is its own."""
 
     def address_string(self) -> str:
@@ -311,6 +322,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _on_attach(self, key: str) -> None:
         engine = self.server.engine
         if (container := self._container(key)) is None:
+            return
+        if self._muted:
+            self._answer(101)
             return
         head = (
             b"HTTP/1.1 101 UPGRADED\r\nContent-Type: application/vnd.docker.raw-stream\r\n"

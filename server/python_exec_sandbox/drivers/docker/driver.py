@@ -1,0 +1,259 @@
+"""Sandboxes as containers: finds the engine and the image, makes a container, and sees to its end.
+
+Nothing here imports the docker SDK; the first :meth:`DockerDriver.create` does, in a worker thread.
+"""
+
+import contextlib
+import logging
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from python_exec_sandbox.drivers.attached import AttachedSandbox
+from python_exec_sandbox.drivers.docker.channel import AttachedChannel
+from python_exec_sandbox.drivers.docker.connection import Connection
+from python_exec_sandbox.drivers.docker.events import EventFeed, Fate
+from python_exec_sandbox.drivers.docker.failure import EngineRefused, create_failure
+from python_exec_sandbox.drivers.docker.identity import Life, ServerIdentity, life_of, own_identity
+from python_exec_sandbox.drivers.docker.image import ImageKeeper
+from python_exec_sandbox.drivers.docker.keeper import ContainerKeeper
+from python_exec_sandbox.drivers.docker.labels import INSTANCE, container_labels, owner_of
+from python_exec_sandbox.drivers.docker.options import DockerOptions
+from python_exec_sandbox.drivers.docker.spec import SandboxSpec
+from python_exec_sandbox.errors import ConfigurationError, DriverError, EngineUnreachable, ImageUnavailable
+
+if TYPE_CHECKING:
+    from python_exec_sandbox.drivers.docker.gateway import Gateway
+
+logger = logging.getLogger(__name__)
+
+# From the start of the container until an interpreter waits in it: about a second on an idle machine, many
+# times that while others are being made on a small one.
+READY_SECONDS = 30.0
+
+# A removal takes 0.1-0.3 s; a busy engine gets more, but a hung one must not hold a place for ever.
+REMOVE_SECONDS = 10.0
+
+# After a failure or a cancellation, within the time a server has for its shutdown.
+CLEANUP_SECONDS = 1.5
+
+# While someone else's removal goes on, between two looks; the engine's event usually ends the wait before.
+_GONE_POLL_SECONDS = 0.25
+
+# The subscription is under way since the engine was found; without it a sandbox only lacks explanations.
+_EVENTS_SECONDS = 1.0
+
+# Reading a few files and importing the SDK.
+_THREADS = 2
+
+
+class DockerDriver:
+    """A :class:`~python_exec_sandbox.drivers.base.Driver` over a Docker (or compatible) engine."""
+
+    name = "docker"
+
+    def __init__(self, options: DockerOptions) -> None:
+        self._options = options
+        self._stack = contextlib.AsyncExitStack()
+        self._server: ServerIdentity | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._stack.__aenter__()
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._feed = EventFeed()
+        self._images = ImageKeeper(self._options, self._tasks, self._threads)
+        self._connection = Connection(
+            self._options.docker_host,
+            f"{INSTANCE}={self._options.instance}",
+            self._feed,
+            self._tasks,
+            self._threads,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End every pump, and with it its stream: containers that the pool has left end with their input."""
+        self._connection.close()
+        self._tasks.cancel_scope.cancel()
+        await self._stack.__aexit__(kind, error, trace)
+
+    @property
+    def activity(self) -> str | None:
+        """What keeps :meth:`create` busy, in words for a person."""
+        return "looking for a container engine" if self._connection.connecting else self._images.activity
+
+    async def create(self, python: str) -> AttachedSandbox:
+        """As the contract says. The container is named before the engine hears of it, so that it can be
+        removed even if the answer to its making was lost.
+
+        Raises:
+            ConfigurationError: beside the contract's errors, for options that only show here to be wrong.
+        """
+        gateway = await self._connection.gateway()
+        try:
+            image = await self._images.ensure(gateway)
+            name = f"python-exec-sandbox-{secrets.token_hex(8)}"
+            body = (await self._spec(gateway, image, python)).body()
+            return await self._make(gateway, name, body, python)
+        except EngineRefused as refusal:
+            raise self._refused(refusal) from refusal
+        except EngineUnreachable:
+            self._drop(gateway)
+            raise
+
+    def _refused(self, refusal: EngineRefused) -> DriverError:
+        failure = create_failure(refusal, self._options.image or "built from this package")
+        if isinstance(failure, ImageUnavailable):
+            self._images.forget()
+        return failure
+
+    def _drop(self, gateway: "Gateway") -> None:
+        self._connection.drop(gateway)
+        self._images.forget()  # the next engine may be another one
+
+    async def _spec(self, gateway: "Gateway", image: str, python: str) -> SandboxSpec:
+        options = self._options
+        if self._server is None:
+            self._server = await anyio.to_thread.run_sync(own_identity, limiter=self._threads)
+        return SandboxSpec(
+            image=image,
+            python=python,
+            limits=options.limits,
+            network=options.network,
+            labels=container_labels(options.instance, self._server, datetime.now(UTC)),
+            runtime=options.runtime,
+            ca_bundle=await self._ca_bundle(gateway),
+            environment=options.environment,
+            runner_arguments=options.runner_arguments,
+        )
+
+    async def _ca_bundle(self, gateway: "Gateway") -> Path | None:
+        if (bundle := self._options.ca_bundle) is None:
+            return None
+        if not gateway.candidate.is_local:
+            raise ConfigurationError(
+                f"The CA bundle {bundle} can't be given to sandboxes of the engine at "
+                f"{gateway.candidate.address}, which doesn't share this machine's files. Build it into an image "
+                "and name that with --image, or leave out --ca-bundle."
+            )
+        return await anyio.to_thread.run_sync(_resolved_file, bundle, limiter=self._threads)
+
+    async def _make(
+        self, gateway: "Gateway", name: str, body: dict[str, object], python: str
+    ) -> AttachedSandbox:
+        made = _Made(name)
+        try:
+            created = await gateway.create(name, body)
+            for warning in created.warnings:
+                logger.warning("the container engine says: %s", warning)
+            made.fate = self._feed.watch(created.id)
+            made.id = created.id
+            made.channel = AttachedChannel(await gateway.attach(created.id))
+            with anyio.move_on_after(_EVENTS_SECONDS):
+                await self._feed.listening.wait()
+            await gateway.start(created.id)
+            keeper = ContainerKeeper(made.channel, made.fate, lambda: self._remove(made))
+            sandbox = AttachedSandbox(
+                sandbox_id=created.id, python=python, channel=made.channel, keeper=keeper
+            )
+            self._tasks.start_soon(sandbox.pump)
+            await sandbox.wait_ready(READY_SECONDS)
+        except BaseException:  # a cancellation leaves nothing behind either
+            await self._clean_up(gateway, made)
+            raise
+        return sandbox
+
+    async def _clean_up(self, gateway: "Gateway", made: "_Made") -> None:
+        if made.channel is not None:
+            made.channel.close()
+        with anyio.move_on_after(CLEANUP_SECONDS, shield=True) as scope:
+            try:
+                await self._remove_by(gateway, made)
+            except DriverError as error:
+                logger.warning("the container %s may be left: %s", made.name, error)
+        if scope.cancelled_caught:
+            logger.warning("the container %s may be left: no answer within %s s", made.name, CLEANUP_SECONDS)
+        self._feed.forget(made.id)
+
+    async def _remove(self, made: "_Made") -> None:
+        """End a container and confirm it.
+
+        Raises:
+            DriverError: not confirmed; the caller may try again.
+        """
+        gateway = await self._connection.gateway()
+        try:
+            with anyio.fail_after(REMOVE_SECONDS):
+                await self._remove_by(gateway, made)
+        except TimeoutError:
+            raise DriverError(
+                f"The container {made.name} was not gone within {REMOVE_SECONDS} s of its removal."
+            ) from None
+        except EngineUnreachable:
+            self._drop(gateway)
+            raise
+        self._feed.forget(made.id)
+
+    async def _remove_by(self, gateway: "Gateway", made: "_Made") -> None:
+        if made.fate.destroyed.is_set():
+            return
+        try:
+            await gateway.remove(made.name)
+        except EngineRefused as refusal:
+            if refusal.is_missing:
+                return
+            if not refusal.is_being_removed:
+                raise
+            # The container ended by itself, and the engine is at its automatic removal.
+            while await gateway.exists(made.name):
+                with anyio.move_on_after(_GONE_POLL_SECONDS):
+                    await made.fate.destroyed.wait()
+
+    async def sweep(self) -> int:
+        """As the contract says. A container counts as left behind when its server is certainly dead."""
+        gateway = await self._connection.gateway()
+        removed = 0
+        try:
+            for container in await gateway.containers(INSTANCE):
+                owner = owner_of(container.labels)
+                if owner is None or container.labels.get(INSTANCE) == self._options.instance:
+                    continue
+                if await anyio.to_thread.run_sync(life_of, owner, limiter=self._threads) is Life.DEAD:
+                    await self._remove_by(gateway, _Made(container.id))
+                    removed += 1
+        except EngineUnreachable:
+            self._drop(gateway)
+            raise
+        if removed:
+            logger.info("removed %s sandboxes that dead servers had left", removed)
+        return removed
+
+
+class _Made:
+    """What exists of a container so far; ``name`` is good for its removal from the first moment."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.id = ""
+        self.fate = Fate()
+        self.channel: AttachedChannel | None = None
+
+
+def _resolved_file(path: Path) -> Path:
+    """The file itself; engines don't follow links of ours."""
+    try:
+        resolved = path.resolve(strict=True)
+    except OSError as error:
+        raise ConfigurationError(f"The CA bundle {path} can't be read: {error}.") from error
+    if not resolved.is_file():
+        raise ConfigurationError(f"The CA bundle {path} is not a file.")
+    return resolved

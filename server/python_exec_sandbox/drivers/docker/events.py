@@ -1,0 +1,143 @@
+"""What the engine tells about our containers, and what follows from it.
+
+With automatic removal a container can't be inspected once it has ended, and its exit code is 137 for a
+memory kill and for ``docker kill`` alike. The order of the engine's events tells them apart: ``oom, die``
+against ``kill, die``.
+"""
+
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import anyio
+
+from python_exec_sandbox.drivers.docker.channel import close_socket, receive_some
+from python_exec_sandbox.drivers.docker.chunked import ChunkDecoder, JsonLines
+from python_exec_sandbox.drivers.docker.facts import EventStream
+from python_exec_sandbox.errors import DriverError
+from python_exec_sandbox.model.result import Loss
+
+logger = logging.getLogger(__name__)
+
+# An engine that is being restarted is back in a few seconds; asking more often helps nobody.
+_FIRST_PAUSE_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 10.0
+
+SIGKILL_EXIT_CODE = 137
+
+
+@dataclass(slots=True)
+class Fate:
+    """What is known of one container's end. ``cause`` is the last of ``oom`` and ``kill`` before it died."""
+
+    cause: str | None = None
+    signal: str | None = None
+    exit_code: int | None = None
+    died: anyio.Event = field(default_factory=anyio.Event)
+    destroyed: anyio.Event = field(default_factory=anyio.Event)
+
+    def note(self, action: str, attributes: dict[str, str]) -> None:
+        """Take in one event."""
+        match action:
+            case "oom":
+                # The engine may tell of the memory after the death it caused.
+                self.cause = self.cause if self.cause == "kill" and self.died.is_set() else "oom"
+            case "kill" if not self.died.is_set():
+                self.cause, self.signal = "kill", attributes.get("signal")
+            case "die":
+                code = attributes.get("exitCode", "")
+                self.exit_code = int(code) if code.isdecimal() else None
+                self.died.set()
+            case "destroy":
+                self.died.set()
+                self.destroyed.set()
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether waiting longer can't change :meth:`explain`."""
+        if self.destroyed.is_set():
+            return True
+        return self.died.is_set() and (
+            self.cause is not None or self.exit_code not in {SIGKILL_EXIT_CODE, None}
+        )
+
+    def explain(self, diagnosis: str) -> tuple[Loss, str]:
+        """Why the container ended, as far as is known; ``diagnosis`` is what its runner had to say."""
+        said = f" The runner said: {diagnosis}" if diagnosis else ""
+        killed = self.exit_code in {SIGKILL_EXIT_CODE, None}
+        if not self.died.is_set():
+            return Loss.FAULT, f"The sandbox's connection ended, and the engine doesn't say why.{said}"
+        if self.cause == "oom" and killed:
+            return Loss.MEMORY, "The kernel's memory killer ended the sandbox itself."
+        if self.cause == "kill":
+            name = f" (signal {self.signal})" if self.signal else ""
+            return Loss.KILLED, f"The sandbox was ended from outside through the engine{name}."
+        if killed:
+            return (
+                Loss.KILLED,
+                f"The sandbox was ended from outside, and the engine doesn't say by whom.{said}",
+            )
+        return Loss.FAULT, f"The sandbox's runner ended by itself with exit code {self.exit_code}.{said}"
+
+
+class EventFeed:
+    """Follows the engine's events for one server and sorts them by container.
+
+    Events of containers that nobody watches are dropped, so that nothing grows.
+    """
+
+    def __init__(self) -> None:
+        self._fates: dict[str, Fate] = {}
+        self.listening = anyio.Event()
+        """Set once the engine has accepted a subscription."""
+
+    def watch(self, container: str) -> Fate:
+        """What becomes of a container; begin before it is started."""
+        return self._fates.setdefault(container, Fate())
+
+    def forget(self, container: str) -> None:
+        self._fates.pop(container, None)
+
+    async def follow(self, subscribe: Callable[[], Awaitable[EventStream]]) -> None:
+        """Listen until cancelled; subscribes again, with growing pauses, whenever the engine goes away."""
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                stream = await subscribe()
+            except DriverError as error:
+                logger.debug("no events from the engine for now: %s", error)
+            else:
+                self.listening.set()
+                pause = _FIRST_PAUSE_SECONDS
+                await self._listen(stream)
+                logger.info("the engine ended its events; subscribing again")
+            # Jitter keeps the servers of one person from asking a starting engine all at once.
+            await anyio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # no secret
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    async def _listen(self, stream: EventStream) -> None:
+        sock = stream.raw.sock
+        sock.setblocking(False)
+        chunks = ChunkDecoder() if stream.chunked else None
+        lines = JsonLines()
+        data = stream.raw.early
+        try:
+            while chunks is None or not chunks.ended:
+                for event in lines.feed(chunks.feed(data) if chunks is not None else data):
+                    self._sort(event)
+                if not (data := await receive_some(sock)):
+                    return
+        except OSError as error:
+            logger.debug("the engine's events broke off: %s", error)
+        finally:
+            close_socket(sock)
+
+    def _sort(self, event: dict[str, object]) -> None:
+        actor = event.get("Actor")
+        if not isinstance(actor, dict):
+            return
+        fate = self._fates.get(str(actor.get("ID")))
+        attributes = actor.get("Attributes")
+        if fate is not None:
+            fate.note(str(event.get("Action")), attributes if isinstance(attributes, dict) else {})

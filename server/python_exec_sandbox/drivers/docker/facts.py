@@ -1,0 +1,38 @@
+"""What goes to the engine and comes back from it, as plain data; knows nothing of the SDK."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from python_exec_sandbox.drivers.docker.channel import RawStream
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedContainer:
+    id: str
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EventStream:
+    """``chunked`` says whether the bytes are in HTTP's chunked coding."""
+
+    raw: RawStream
+    chunked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """An image or a container, and what its labels say."""
+
+    id: str
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """``context`` is a tar archive with a Dockerfile at its top; ``anonymous`` asks no credential helper."""
+
+    tag: str
+    context: bytes
+    arguments: Mapping[str, str]
+    anonymous: bool
