@@ -1,44 +1,66 @@
 """What the kernel counts for this sandbox: memory kills, refused forks, peak memory, full file systems."""
 
 import os
-from dataclasses import dataclass
 
 _MEMORY_KILLS = (
-    ("/sys/fs/cgroup/memory.events", "oom_kill"),  # version 2
-    ("/sys/fs/cgroup/memory/memory.oom_control", "oom_kill"),  # version 1; failcnt counts something else
+    ("/sys/fs/cgroup/memory.events", b"oom_kill"),  # version 2
+    ("/sys/fs/cgroup/memory/memory.oom_control", b"oom_kill"),  # version 1; failcnt counts something else
 )
-_REFUSED_FORKS = (("/sys/fs/cgroup/pids.events", "max"), ("/sys/fs/cgroup/pids/pids.events", "max"))
-_PEAKS = ("/sys/fs/cgroup/memory.peak", "/sys/fs/cgroup/memory/memory.max_usage_in_bytes")
+_REFUSED_FORKS = (("/sys/fs/cgroup/pids.events", b"max"), ("/sys/fs/cgroup/pids/pids.events", b"max"))
+_PEAKS = (("/sys/fs/cgroup/memory.peak", b""), ("/sys/fs/cgroup/memory/memory.max_usage_in_bytes", b""))
+
+_READ_BYTES = 4096
 
 
-@dataclass(frozen=True)
 class Counters:
-    """A reading; ``None`` where the kernel doesn't tell."""
+    """Growth since it was made; ``None`` where the kernel doesn't tell.
 
-    memory_kills: int | None
-    refused_forks: int | None
+    The files are opened once, while the sandbox is idle, and read again at the end of the run.
+    """
 
-    @classmethod
-    def read(cls) -> "Counters":
-        return cls(_first(_MEMORY_KILLS), _first(_REFUSED_FORKS))
+    def __init__(self) -> None:
+        self._kills = _Counter(_MEMORY_KILLS)
+        self._refusals = _Counter(_REFUSED_FORKS)
+        self._peak = _Counter(_PEAKS)
 
-    def since(self, earlier: "Counters") -> tuple[int | None, int | None]:
-        """Growth of both counters since ``earlier``."""
-        return (
-            _grown(self.memory_kills, earlier.memory_kills),
-            _grown(self.refused_forks, earlier.refused_forks),
-        )
+    def memory_kills(self) -> int | None:
+        return self._kills.grown()
+
+    def refused_forks(self) -> int | None:
+        return self._refusals.grown()
+
+    def peak_memory_bytes(self) -> int | None:
+        """The most memory this sandbox ever held, runner and start-up included."""
+        return self._peak.read()
 
 
-def peak_memory_bytes() -> int | None:
-    """The most memory this sandbox ever held, runner and start-up included."""
-    for path in _PEAKS:
+class _Counter:
+    """The number after ``key`` in the first of several files that there is; alone in its file if no key."""
+
+    def __init__(self, places: tuple[tuple[str, bytes], ...]) -> None:
+        self._fd = -1
+        self._key = b""
+        for path, key in places:
+            try:
+                self._fd = os.open(path, os.O_RDONLY)
+            except OSError:
+                continue
+            self._key = key
+            break
+        self._before = self.read()
+
+    def read(self) -> int | None:
+        if self._fd < 0:
+            return None
         try:
-            with open(path, encoding="ascii") as file:
-                return int(file.read())
-        except (OSError, ValueError):
-            continue
-    return None
+            words = os.pread(self._fd, _READ_BYTES, 0).split()
+            return int(words[words.index(self._key) + 1] if self._key else words[0])
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def grown(self) -> int | None:
+        now = self.read()
+        return None if now is None or self._before is None else now - self._before
 
 
 def full_paths(paths: tuple[str, ...]) -> list[str]:
@@ -52,18 +74,3 @@ def full_paths(paths: tuple[str, ...]) -> list[str]:
         if room.f_bavail == 0 or (room.f_files > 0 and room.f_favail == 0):
             full.append(path)
     return full
-
-
-def _first(places: tuple[tuple[str, str], ...]) -> int | None:
-    for path, key in places:
-        try:
-            with open(path, encoding="ascii") as file:
-                values = dict(line.split() for line in file if len(line.split()) == 2)
-            return int(values[key])
-        except (OSError, ValueError, KeyError):
-            continue
-    return None
-
-
-def _grown(now: int | None, before: int | None) -> int | None:
-    return None if now is None or before is None else now - before

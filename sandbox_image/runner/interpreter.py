@@ -3,7 +3,8 @@
 ``uv`` starts ``python SCRIPT`` where SCRIPT is a FIFO: CPython waits in its own ``open`` and nothing of ours
 is ever inside it. Once it waits, ``uv`` is ended, so that the script becomes the runner's own child: uv
 would fold "killed by signal 9" and "exit code 137" into one, and end milliseconds after the script.
-For the script the real file takes the FIFO's place before the first byte goes through it.
+The real file takes the FIFO's place as soon as CPython holds the FIFO open, and is filled before the first
+byte goes through.
 """
 
 import errno
@@ -59,6 +60,8 @@ class Interpreter:
         self.python = python
         self.pid: int | None = None
         self.gate: int | None = None
+        self.cpu_seconds = 0.0
+        self._file: int | None = None
         self.notes = bytearray()
         self._place = place
         self._identity = identity
@@ -119,6 +122,7 @@ class Interpreter:
                 return False
             raise
         self._adopt()
+        self._put_file()
         return True
 
     def _adopt(self) -> None:
@@ -127,14 +131,24 @@ class Interpreter:
         self.pid = own[0] if own else self.uv_pid  # without a child uv has become the interpreter
         if self.pid != self.uv_pid:
             os.kill(self.uv_pid, signal.SIGKILL)  # SIGTERM it would pass on
+        self.cpu_seconds = children.cpu_seconds(self.pid)
 
-    def place_script(self, source: bytes) -> bytes:
-        """Put the real file in the FIFO's place; returns what has to go through the gate."""
+    def _put_file(self) -> None:
+        """Put an empty file in the FIFO's place: linecache must never open the FIFO."""
         temporary = self._place.script + ".part"
         with self._identity.assumed():
-            with open(temporary, "xb") as file:
-                file.write(source)
+            self._file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             os.rename(temporary, self._place.script)
+
+    def fill_file(self, source: bytes) -> bytes:
+        """Write the script's file; returns what has to go through the gate."""
+        if self._file is None:
+            raise RuntimeError("a script before the gate is open")
+        left = memoryview(source)
+        while left:
+            left = left[os.write(self._file, left) :]
+        os.close(self._file)
+        self._file = None
         return wire_form(source)
 
     def read_notes(self) -> bool:
@@ -149,7 +163,7 @@ class Interpreter:
 
     def discard(self) -> None:
         """Close everything and remove the FIFO, after its processes were ended."""
-        for fd in (self.stdin, self.stdout, self.stderr, self.gate):
+        for fd in (self.stdin, self.stdout, self.stderr, self.gate, self._file):
             if fd is not None:
                 os.close(fd)
         with self._identity.assumed():

@@ -21,8 +21,8 @@ import traceback
 from enum import Enum, auto
 
 from . import wire
-from .children import Children, cpu_seconds
-from .counters import Counters, full_paths, peak_memory_bytes
+from .children import Children
+from .counters import Counters, full_paths
 from .interpreter import Interpreter, Place
 from .link import BACKLOG_BYTES, Link, ServerGone
 from .options import Options
@@ -91,9 +91,9 @@ class Supervisor:
         self._output_bytes = 0
         self._deadline: float | None = None
         self._reason: str | None = None
-        self._counters = Counters.read()
+        self._counters = Counters()
         self._started = self._install_started = time.monotonic()
-        self._run_seconds = self._install_seconds = self._cpu_before = 0.0
+        self._run_seconds = self._install_seconds = 0.0
         self._warm = True
         link.control(type="hello", protocol=wire.PROTOCOL_VERSION, pythons=options.pythons)
         link.flush()
@@ -181,7 +181,6 @@ class Supervisor:
         job = self._current()
         if len(self._script) != job.script_bytes:
             raise ValueError(f"a script of {len(self._script)} bytes, {job.script_bytes} were announced")
-        self._counters = Counters.read()
         fits = job.python == self._interpreter.python and not job.args and not job.requirements
         if fits:
             self._release()
@@ -255,9 +254,8 @@ class Supervisor:
         self._state = State.RUNNING
         self._link.control(type="phase", name="running")
         self._link.flush()  # the server must know before the script can do anything: else it might try again
-        self._to_gate = memoryview(self._interpreter.place_script(bytes(self._script)))
+        self._to_gate = memoryview(self._interpreter.fill_file(bytes(self._script)))
         self._script.clear()
-        self._cpu_before = cpu_seconds(self._interpreter.pid or 0)
         self._started = time.monotonic()
         self._deadline = self._started + job.run_seconds
         self._serve_run()
@@ -369,7 +367,6 @@ class Supervisor:
 
     def _report(self) -> None:
         code, number = self._ending()
-        kills, refusals = Counters.read().since(self._counters)
         times = os.times()
         self._link.control(
             type="exit",
@@ -381,10 +378,12 @@ class Supervisor:
             usage={
                 "run_seconds": self._run_seconds,
                 "install_seconds": self._install_seconds,
-                "cpu_seconds": max(0.0, times.children_user + times.children_system - self._cpu_before),
-                "peak_memory_bytes": peak_memory_bytes(),
-                "memory_kills": kills,
-                "process_refusals": refusals,
+                "cpu_seconds": max(
+                    0.0, times.children_user + times.children_system - self._interpreter.cpu_seconds
+                ),
+                "peak_memory_bytes": self._counters.peak_memory_bytes(),
+                "memory_kills": self._counters.memory_kills(),
+                "process_refusals": self._counters.refused_forks(),
                 "full_paths": full_paths(self._options.writable),
             },
         )

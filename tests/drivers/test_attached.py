@@ -127,6 +127,20 @@ async def test_a_ping_tells_the_living_from_the_silent(
     assert not await sandbox.check()
 
 
+async def test_two_pings_at_once_both_get_their_answer(made: Made) -> None:
+    sandbox = await made(play())
+    answers: list[bool] = []
+
+    async def ask() -> None:
+        answers.append(await sandbox.check())
+
+    with anyio.fail_after(1):  # well below the time after which an answer counts as missing
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(ask)
+    assert answers == [True] * 3
+
+
 async def test_death_while_idle_is_noticed(made: Made, driver: FakeDriver) -> None:
     sandbox = await made(play())
     driver.keepers[sandbox.id].channel.end()

@@ -276,11 +276,16 @@ _REAL = [
         run_seconds=1,
     ),
     Behaviour(
-        "a fork bomb is a process limit and ends",
-        "import os, time\nwhile True:\n    try: os.fork()\n    except OSError:\n"
-        "        if os.getpid() == os.getsid(0): pass\n        raise",
-        lambda outcome: _one_of(outcome, Verdict.PROCESS_LIMIT, Verdict.TIMED_OUT),
-        run_seconds=4,
+        "too many processes are a process limit",
+        "import os, time\ntry:\n    while True:\n        if os.fork() == 0: time.sleep(60)\n"
+        "except OSError: raise SystemExit('no more')",
+        ends(Verdict.PROCESS_LIMIT, stderr=b"no more\n"),
+    ),
+    Behaviour(
+        "a fork bomb ends at a limit",
+        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+        lambda outcome: _one_of(outcome, Verdict.TIMED_OUT, Verdict.OUT_OF_MEMORY),
+        run_seconds=3,
     ),
     Behaviour(
         "a full disk is said",

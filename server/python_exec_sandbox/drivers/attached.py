@@ -4,6 +4,7 @@ A driver supplies the stream (:class:`ByteChannel`) and what the stream can't te
 (:class:`Keeper`); :class:`AttachedSandbox` makes a :class:`~.base.Sandbox` of them.
 """
 
+import itertools
 import logging
 from typing import Protocol
 
@@ -71,7 +72,8 @@ class AttachedSandbox:
         self._session = RunnerSession()
         self._sending = anyio.Lock()
         self._ready = anyio.Event()
-        self._pong = anyio.Event()
+        self._pings = itertools.count(1)
+        self._pongs: dict[int, anyio.Event] = {}
         self._ended = anyio.Event()
         self._inbox = _Inbox()
         self._violation: ProtocolViolation | None = None
@@ -122,15 +124,18 @@ class AttachedSandbox:
     async def check(self) -> bool:
         if not self.alive:
             return False
-        self._pong = anyio.Event()
-        self._session.ping(1)
-        with anyio.move_on_after(PING_SECONDS):
-            try:
+        number = next(self._pings)
+        pong = self._pongs[number] = anyio.Event()
+        self._session.ping(number)
+        try:
+            with anyio.move_on_after(PING_SECONDS):
                 await self._flush()
-            except OSError:
-                return False
-            await self._pong.wait()
-        return self._pong.is_set() and self.alive
+                await pong.wait()
+        except OSError:
+            return False
+        finally:
+            self._pongs.pop(number, None)
+        return pong.is_set() and self.alive
 
     async def run(self, job: Job, watcher: RunWatcher) -> RunReport:
         if self._used:
@@ -215,8 +220,9 @@ class AttachedSandbox:
                 self.pythons = pythons
             case Ready():
                 self._ready.set()
-            case Pong():
-                self._pong.set()
+            case Pong(number):
+                if pong := self._pongs.get(number):
+                    pong.set()
             case PhaseEntered(phase):
                 self._inbox.add_phase(phase)
             case Output(stream, data):
