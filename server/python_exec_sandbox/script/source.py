@@ -101,7 +101,7 @@ def _declared(data: bytes) -> str:
     start = _LINE_END_BYTES.sub(b"\n", lines[0] if lines else b"")
     try:
         return tokenize.detect_encoding(io.BytesIO(start).readline)[0]
-    except SyntaxError as error:
+    except (SyntaxError, LookupError) as error:  # LookupError: a codec that isn't of text, from 3.14 on
         raise RequestError(
             f"The encoding declared in the first two lines of the script can't be used ({error}). "
             "Remove the coding comment: the script is sent as UTF-8."
