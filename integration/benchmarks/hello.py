@@ -75,7 +75,9 @@ async def timed_call(server: RunningServer) -> float:
 @asynccontextmanager
 async def warm_server(pool_size: int) -> AsyncIterator[RunningServer]:
     with tempfile.TemporaryDirectory() as folder:
-        async with running_server(Path(folder), "--pool-size", str(pool_size), "--max-sandboxes", "8") as server:
+        async with running_server(
+            Path(folder), "--pool-size", str(pool_size), "--max-sandboxes", "8"
+        ) as server:
             await server.execute(SCRIPT)  # the image is there from here on
             await anyio.sleep(3)  # the pool is full, and nothing is being made any more
             yield server
@@ -102,7 +104,16 @@ async def measure(rounds: int, pool_size: int) -> list[Row]:
                 PYTHON: [sys.executable, str(script)],
                 UV_RUN: [uv, "run", "--no-project", "--python", sys.executable, "--script", str(script)],
                 DOCKER_RUN: [
-                    *("docker", "run", "--rm", "--network", "none", "--entrypoint", "/opt/sandbox/python", image),
+                    *(
+                        "docker",
+                        "run",
+                        "--rm",
+                        "--network",
+                        "none",
+                        "--entrypoint",
+                        "/opt/sandbox/python",
+                        image,
+                    ),
                     *("-c", SCRIPT),
                 ],
             }
@@ -123,22 +134,29 @@ def table(rows: Sequence[Row]) -> str:
     warm = next(one for one in rows if one.name == WARM)
     lines = ["| what | median ms | p5 | p95 | warm call / this |", "| --- | ---: | ---: | ---: | ---: |"]
     lines += [
-        f"| {one.name} | {one.median:.1f} | {one.p5:.1f} | {one.p95:.1f} | {warm.median / one.median:.3f} |" for one in rows
+        f"| {one.name} | {one.median:.1f} | {one.p5:.1f} | {one.p95:.1f} | {warm.median / one.median:.3f} |"
+        for one in rows
     ]
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--pool-size", type=int, default=4)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     rows = anyio.run(measure, given.rounds, given.pool_size)
-    machine = f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}"
+    machine = (
+        f"{platform.system()} {platform.release()}, {platform.machine()}, Python {platform.python_version()}"
+    )
     sys.stdout.write(f"{table(rows)}\n\n{machine}\n")
     if given.json:
-        given.json.write_text(json.dumps({"machine": machine, "rows": [asdict(one) for one in rows]}, indent=1))
+        given.json.write_text(
+            json.dumps({"machine": machine, "rows": [asdict(one) for one in rows]}, indent=1)
+        )
 
 
 if __name__ == "__main__":
