@@ -22,7 +22,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from integration.support.engine import Engine, find_engine
+from integration.support.engine import find_engine, sandbox_image
 from integration.support.servers import RunningServer, running_server, text_of
 
 SCRIPT = "print('hello')\n"
@@ -81,12 +81,6 @@ async def warm_server(pool_size: int) -> AsyncIterator[RunningServer]:
             await server.execute(SCRIPT)  # the image is there from here on
             await anyio.sleep(3)  # the pool is full, and nothing is being made any more
             yield server
-
-
-def sandbox_image(engine: Engine) -> str:
-    """The newest sandbox image of this package on the engine."""
-    images = engine.client.images.list("python-exec-sandbox")
-    return max(images, key=lambda image: str(image.attrs["Created"])).tags[0]
 
 
 async def measure(rounds: int, pool_size: int) -> list[Row]:

@@ -44,6 +44,12 @@ def processes_of(container: Container) -> str:
         return ""
 
 
+def sandbox_image(engine: Engine) -> str:
+    """The tag of the newest sandbox image of this package on the engine."""
+    images = engine.client.images.list("python-exec-sandbox")
+    return max(images, key=lambda image: str(image.attrs["Created"])).tags[0]
+
+
 def left_after(containers: Iterable[Container], seconds: float) -> list[str]:
     """Names of those ``containers`` that are still there after ``seconds`` each; they are removed then."""
     left = []

@@ -61,6 +61,8 @@ class OwnEngine:
         command = [
             *("unshare", "--net", "dockerd", "--bridge", "none", "--iptables=false"),
             *("--host", self.address, "--pidfile", str(self._folder / "pid")),
+            # A control group of its own, for whose end no service manager is needed.
+            *("--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", f"/{self._folder.name}"),
             *("--data-root", str(self._folder / "data"), "--exec-root", str(self._folder / "exec")),
         ]
         with self._log.open("ab") as log:
@@ -107,11 +109,13 @@ class OwnEngine:
             return any(word in processes_of(container) for container in client.containers.list())
 
     def close(self) -> None:
-        """Stop it, and leave nothing: no process of it, no mount of it."""
+        """Stop it, and leave nothing: no process of it, no control group, no mount."""
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.stop()
         self._kill_rest()
+        for group in self._groups():
+            group.rmdir()
         for mount in sorted(self._mounts(), reverse=True):  # the inner ones first
             subprocess.run(["umount", mount], check=True, timeout=GONE_SECONDS, env={"PATH": _PATH})
 
@@ -139,7 +143,7 @@ class OwnEngine:
         return self._log.read_text(errors="replace")[-2000:]
 
     def _kill_rest(self) -> None:
-        """Its containerd and what that started outlive an engine that was killed."""
+        """Its containerd and what that started outlive an engine that was killed, containers too."""
         deadline = time.monotonic() + GONE_SECONDS
         while pids := self._pids():
             assert time.monotonic() < deadline, f"still there: {pids}"
@@ -149,8 +153,9 @@ class OwnEngine:
             time.sleep(POLL_SECONDS)
 
     def _pids(self) -> list[int]:
-        """Processes that were started with a path of ours; containers' own end with their shims' pipes."""
-        found = []
+        """Processes of the engine, which were started with a path of ours, and of its containers."""
+        procs = [group / "cgroup.procs" for group in self._groups()]
+        found = [int(pid) for path in procs for pid in path.read_text().split()]
         needle = f"{self._folder}/".encode()
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal() and int(entry.name) != os.getpid():
@@ -162,6 +167,13 @@ class OwnEngine:
                     ):
                         found.append(int(entry.name))
         return found
+
+    def _groups(self) -> list[Path]:
+        """Its control groups in each hierarchy, the inner ones first."""
+        root = Path("/sys/fs/cgroup")
+        own = [root / self._folder.name, *root.glob(f"*/{self._folder.name}")]
+        inner = [path for group in own for path in group.rglob("*") if path.is_dir()]
+        return sorted([*inner, *(group for group in own if group.is_dir())], reverse=True)
 
     def _mounts(self) -> list[str]:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()

@@ -13,6 +13,7 @@
     └── DriverError               the place where sandboxes are made failed
         ├── EngineUnreachable     no engine, or it doesn't answer
         ├── ImageUnavailable      the sandbox image is missing and could not be made
+        ├── PythonUnavailable     sandboxes don't have that version; others can be made
         ├── CreateFailed          the engine refused to make or start a sandbox
         └── ProtocolViolation     a sandbox spoke something that isn't the runner protocol
 
@@ -63,6 +64,10 @@ class EngineUnreachable(DriverError):
 
 class ImageUnavailable(DriverError):
     """The sandbox image is missing and could not be built or pulled."""
+
+
+class PythonUnavailable(DriverError):
+    """A sandbox of this Python version can't be made; it says nothing about other versions."""
 
 
 class CreateFailed(DriverError):

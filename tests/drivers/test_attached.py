@@ -8,12 +8,22 @@ import pytest
 
 from python_exec_sandbox.drivers import attached
 from python_exec_sandbox.drivers.attached import AttachedSandbox
+from python_exec_sandbox.errors import PythonUnavailable
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.limits import RunLimits
 from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason
 from python_exec_sandbox.stream.frames import Kind, encode, encode_credit
-from python_exec_sandbox.stream.protocol import STDERR, STDIN, STDOUT, WINDOW_BYTES
-from tests.support.fake_driver import FakeDriver, Scene, Stage, play, until_stopped
+from python_exec_sandbox.stream.protocol import PROTOCOL_VERSION, STDERR, STDIN, STDOUT, WINDOW_BYTES
+from tests.support.fake_driver import (
+    FakeDriver,
+    FakeKeeper,
+    FakeRunner,
+    MemoryChannel,
+    Scene,
+    Stage,
+    play,
+    until_stopped,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +65,18 @@ async def run(sandbox: AttachedSandbox, work: Job | None = None) -> tuple[RunRep
     watcher = Watcher()
     with anyio.fail_after(10):
         return await sandbox.run(work or job(), watcher), watcher
+
+
+async def test_a_sandbox_that_ends_for_want_of_its_python_says_so_and_names_those_it_has() -> None:
+    channel = MemoryChannel()
+    sandbox = AttachedSandbox("s", "3.12", channel, FakeKeeper(channel, FakeRunner(channel, {}, [])))
+    hello = {"type": "hello", "protocol": PROTOCOL_VERSION, "pythons": ["3.13", "3.14"]}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(sandbox.pump)
+        await channel.to_server_in.send(encode(Kind.CONTROL, 0, json.dumps(hello).encode()))
+        channel.end()
+        with pytest.raises(PythonUnavailable, match=r"no Python 3\.12, but 3\.13, 3\.14"):
+            await sandbox.wait_ready(5)
 
 
 async def test_a_run_delivers_phases_output_and_report(made: Made) -> None:

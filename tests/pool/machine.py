@@ -64,6 +64,7 @@ class PoolLife(RuleBasedStateMachine):
             quiet_time=quiet,
             settle_time=settle,
             fill_on_open=fill_on_open,
+            absent_time=40.0,
             recent_time=50.0,
             idle_timeout=100.0,
             max_age=70.0,
@@ -151,6 +152,17 @@ class PoolLife(RuleBasedStateMachine):
         if lasting and self.state.phase is PoolPhase.OPEN:
             assert not self.waiting, "waits although nothing can be made"
 
+    @precondition(lambda self: self.in_the_making)
+    @rule(data=st.data())
+    def python_unavailable(self, data: st.DataObject) -> None:
+        attempt = data.draw(st.sampled_from(sorted(self.in_the_making)))
+        python, generation = self.in_the_making.pop(attempt)
+        circuit = self.state._circuit.phase
+        self.apply(self.state.python_unavailable(attempt, f"no {python}", self.now))
+        assert self.state._circuit.phase is circuit, "one version's absence concerns the others"
+        if generation == self.generation:
+            assert python not in self.waiting.values(), "waits for what isn't there"
+
     @precondition(lambda self: self.unused)
     @rule(data=st.data())
     def die(self, data: st.DataObject) -> None:
@@ -226,6 +238,8 @@ class PoolLife(RuleBasedStateMachine):
 
     def work_is_due(self) -> bool:
         """Whether background work is still to come: put off by runs, or by failures before."""
+        if any(self.now < at for at in self.state._absent.moments()):
+            return True
         wake = self.state.wake_at
         put_off = max(self.config.quiet_time, self.config.settle_time)
         failing = self.state.retry_seconds(self.now) is not None

@@ -36,6 +36,10 @@ def unavailable(ticket: int) -> Refuse:
     return Refuse(ticket, RefusalKind.UNAVAILABLE, "")
 
 
+def absent(ticket: int) -> Refuse:
+    return Refuse(ticket, RefusalKind.PYTHON, "")
+
+
 def closed(ticket: int) -> Refuse:
     return Refuse(ticket, RefusalKind.CLOSED, "")
 
@@ -62,6 +66,10 @@ FLAGS = {"created": ("alive", True), "unclaimed": ("alive", True), "create_faile
 """Inputs with a flag, and what it is where a row says nothing."""
 
 
+BASE = {"quiet_time": 0.0, "settle_time": 2.0, "worth_waiting": 0.0}
+"""What a table's configuration adds to."""
+
+
 def _call(state: PoolState, method: str, args: tuple[Any, ...], at: float) -> list[Action]:
     flags = {}
     if method in FLAGS:
@@ -73,7 +81,7 @@ def _call(state: PoolState, method: str, args: tuple[Any, ...], at: float) -> li
 
 def check(table: Table, state_class: type[PoolState]) -> None:
     """Raise ``AssertionError`` at the first row whose actions are others than the table's."""
-    state = state_class(PoolConfig(**{"quiet_time": 0.0, "settle_time": 2.0} | table.config), lambda: 0.0)
+    state = state_class(PoolConfig(**BASE | table.config), lambda: 0.0)
     for number, (at, method, args, expected) in enumerate(table.rows, 1):
         actions = _call(state, method, args, at)
         seen = [Refuse(a.ticket, a.kind, "") if isinstance(a, Refuse) else a for a in actions]
@@ -505,6 +513,39 @@ TABLES: dict[str, Table] = {
         ],
         facts={"phase": "running"},
     ),
+    "an attempt that began before the failure changes nothing for a call that waits for the next": Table(
+        COLD | {"first_delay": 1.0, "worth_waiting": 1.0},
+        [
+            row(0, "request", 1, PY, then=[Create(1, PY)]),
+            row(0, "request", 2, PY, then=[Create(2, PY)]),
+            row(1, "create_failed", 1, "no engine", True, then=[unavailable(1), unavailable(2)]),
+            row(1.1, "request", 3, PY),
+            row(1.2, "create_failed", 2, "cut off"),
+            row(2, "tick", then=[Create(3, PY)]),
+            row(3, "created", 3, "a", then=[Grant(3, "a")]),
+        ],
+    ),
+    "a call that waited for an attempt is refused when it fails and the next is far": Table(
+        COLD | {"first_delay": 5.0, "worth_waiting": 1.0},
+        [
+            row(0, "request", 1, PY, then=[Create(1, PY)]),
+            row(0, "request", 2, PY, then=[Create(2, PY)]),
+            row(1, "create_failed", 1, "no engine", True, then=[unavailable(1), unavailable(2)]),
+            row(1.1, "request", 3, PY),
+            row(1.2, "create_failed", 2, "cut off", then=[unavailable(3)]),
+        ],
+    ),
+    "a call shortly before the next attempt waits for it, an earlier one doesn't": Table(
+        COLD | {"first_delay": 5.0, "worth_waiting": 1.0},
+        [
+            row(0, "request", 1, PY, then=[Create(1, PY)]),
+            row(1, "create_failed", 1, "no engine", True, then=[unavailable(1)]),
+            row(4.9, "request", 2, PY, then=[unavailable(2)]),
+            row(5.1, "request", 3, PY),
+            row(6, "tick", then=[Create(2, PY)]),
+            row(7, "create_failed", 2, "still no engine", True, then=[unavailable(3)]),
+        ],
+    ),
     "of attempts side by side one may open it": Table(
         COLD | {"first_delay": 1.0},
         [
@@ -541,6 +582,72 @@ TABLES: dict[str, Table] = {
             row(0, "create_failed", 1, "no engine", True),
             row(29.9, "tick"),
             row(30, "tick", then=[Create(2, PY)]),
+        ],
+    ),
+    "a version that sandboxes lack refuses its own calls only": Table(
+        COLD | {"max_creating": 3},
+        [
+            row(0, "request", 1, OTHER, then=[Create(1, OTHER)]),
+            row(0, "request", 2, OTHER, then=[Create(2, OTHER)]),
+            row(0, "request", 3, PY, then=[Create(3, PY)]),
+            row(1, "python_unavailable", 1, "no 3.14", then=[absent(1), absent(2)]),
+            row(1, "python_unavailable", 2, "no 3.14"),
+            row(1, "request", 4, OTHER, then=[absent(4)]),
+            row(2, "created", 3, "a", then=[Grant(3, "a")]),
+            row(2, "request", 5, THIRD, then=[Create(4, THIRD)]),
+        ],
+        facts={"phase": "running", "create_failures": 2, "last_error": "no 3.14"},
+    ),
+    "a version that sandboxes lack is tried again after a while": Table(
+        COLD | {"absent_time": 60.0},
+        [
+            row(0, "request", 1, OTHER, then=[Create(1, OTHER)]),
+            row(1, "python_unavailable", 1, "no 3.14", then=[absent(1)]),
+            row(60.9, "request", 2, OTHER, then=[absent(2)]),
+            row(61, "request", 3, OTHER, then=[Create(2, OTHER)]),
+            row(62, "created", 2, "a", then=[Grant(3, "a")]),
+            row(62, "request", 4, OTHER, then=[Create(3, OTHER)]),
+        ],
+    ),
+    "the pool isn't filled with a version that sandboxes lack before that": Table(
+        ONE | {"absent_time": 60.0, "idle_timeout": 500.0},
+        [
+            row(0, "open", then=[Create(1, PY)]),
+            row(1, "python_unavailable", 1, "no 3.13"),
+            row(1, "request", 1, OTHER, then=[Create(2, OTHER)]),
+            row(2, "created", 2, "a", then=[Grant(1, "a")]),
+            row(3, "finished", "a", then=[Create(3, OTHER), Destroy("a")]),
+            row(4, "created", 3, "b"),
+            row(5, "destroyed", "a"),
+            row(60.9, "tick"),
+            row(61, "tick", then=[Create(4, PY)]),
+        ],
+    ),
+    "the timer is set to when a version that sandboxes lack is tried again": Table(
+        ONE | {"absent_time": 60.0, "idle_timeout": 500.0},
+        [row(0, "open", then=[Create(1, PY)]), row(1, "python_unavailable", 1, "no 3.13")],
+        wake=61,
+    ),
+    "a new image may have the version": Table(
+        COLD,
+        [
+            row(0, "request", 1, OTHER, then=[Create(1, OTHER)]),
+            row(1, "python_unavailable", 1, "no 3.14", then=[absent(1)]),
+            row(2, "new_generation"),
+            row(2, "request", 2, OTHER, then=[Create(2, OTHER)]),
+            row(3, "new_generation", then=[Create(3, OTHER)]),
+            row(3, "python_unavailable", 2, "no 3.14"),
+            row(4, "created", 3, "a", then=[Grant(2, "a")]),
+        ],
+    ),
+    "a version that is there after all is made again": Table(
+        COLD | {"max_creating": 3},
+        [
+            row(0, "request", 1, OTHER, then=[Create(1, OTHER)]),
+            row(0, "request", 2, OTHER, then=[Create(2, OTHER)]),
+            row(1, "python_unavailable", 1, "no 3.14", then=[absent(1), absent(2)]),
+            row(2, "created", 2, "a", then=[Retired("a", SURPLUS), Destroy("a")]),
+            row(2, "request", 3, OTHER, then=[Create(3, OTHER)]),
         ],
     ),
     "a warm one is given although none can be made": Table(

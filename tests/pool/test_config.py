@@ -21,6 +21,7 @@ def test_the_defaults_are_sound_and_never_may_be_said() -> None:
         ({"idle_target": 9}, "idle_target 9 is above max_total 8; keep fewer warm or allow more sandboxes"),
         ({"idle_timeout": 0.0}, "idle_timeout is 0 s, it must be above 0"),
         ({"max_age": math.nan}, "max_age is nan s, it must be above 0"),
+        ({"absent_time": 0.0}, "absent_time is 0 s, it must be above 0"),
         ({"settle_time": -1.0}, "settle_time is -1 s, it can't be below 0"),
         ({"delay_jitter": 1.0}, "delay_jitter is 1, it must be from 0 to below 1"),
     ],

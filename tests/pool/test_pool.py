@@ -17,6 +17,7 @@ from python_exec_sandbox.errors import (
     PoolClosed,
     PoolTimeout,
     PoolUnavailable,
+    PythonUnavailable,
 )
 from python_exec_sandbox.pool.actions import RetireReason
 from python_exec_sandbox.pool.config import PoolConfig
@@ -33,7 +34,13 @@ LONG = 5.0
 
 def config(**changes: Any) -> PoolConfig:
     """Background work at once and short delays, so that nothing needs the passing of time."""
-    values: dict[str, Any] = {"quiet_time": 0.0, "settle_time": 0.0, "first_delay": 0.001, "young_time": 0.0}
+    values: dict[str, Any] = {
+        "quiet_time": 0.0,
+        "settle_time": 0.0,
+        "first_delay": 0.001,
+        "young_time": 0.0,
+        "worth_waiting": 0.0,
+    }
     return PoolConfig(**values | changes)
 
 
@@ -312,13 +319,40 @@ async def test_a_missing_engine_is_told_at_once_and_used_once_it_is_there() -> N
         with pytest.raises(PoolUnavailable, match="no engine answers; start Docker") as refused:
             await pool.acquire("3.13", timeout=LONG)
         assert isinstance(refused.value.__cause__, EngineUnreachable)
-        with pytest.raises(PoolUnavailable, match="next try is possible in"):
+        with pytest.raises(PoolUnavailable, match="no engine answers; start Docker") as refused:
             await pool.acquire("3.13", timeout=LONG)
+        assert isinstance(refused.value.__cause__, EngineUnreachable)
         assert len(driver.create_calls) == 1
         await until(lambda: pool.stats().retry_seconds == 0.0)
         with await pool.acquire("3.13", timeout=LONG) as lease:
             assert lease.sandbox.alive
         assert pool.stats().phase is PoolPhase.RUNNING
+
+
+async def test_a_version_that_sandboxes_lack_is_an_answer_to_its_calls_and_no_hindrance_to_others() -> None:
+    gate = anyio.Event()
+    fault = Fault(create_gate=gate, create_error=PythonUnavailable("the image has 3.13 and 3.14"))
+    driver = FakeDriver(fault)
+    async with Pool(driver, config(idle_target=0)) as pool:
+        refusals = []
+
+        async def call() -> None:
+            with pytest.raises(PoolUnavailable) as refused:
+                await pool.acquire("3.12", timeout=LONG)
+            refusals.append(str(refused.value))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await until(lambda: driver.creating == 1)
+            with await pool.acquire("3.13", timeout=LONG) as lease:
+                assert lease.sandbox.python == "3.13"
+            gate.set()
+        await call()
+        assert refusals == ["no sandbox with Python 3.12 can be made: the image has 3.13 and 3.14"] * 2
+        assert driver.create_calls == ["3.12", "3.13"]
+        assert pool.stats().phase is PoolPhase.RUNNING
+        with await pool.acquire("3.14", timeout=LONG) as lease:
+            assert lease.sandbox.python == "3.14"
 
 
 async def test_a_call_waits_through_failures_that_may_pass() -> None:

@@ -110,9 +110,11 @@ BUGS = {
     "who waits is not told that the circuit opened": Bug(
         "state", "self._waiting.clear()\n\n    def _oldest", "pass\n\n    def _oldest"
     ),
-    "the open circuit lets calls wait": Bug("state", "if hopeless and not", "if False and not"),
+    "the open circuit lets calls wait": Bug(
+        "state", "if not self._creating and not self._may_hope(now):", "if False:"
+    ),
     "the open circuit refuses although an attempt is on": Bug(
-        "state", "self._circuit.phase is PoolPhase.OPEN and not self._creating", "self._circuit.phase is PoolPhase.OPEN"
+        "state", "if not self._creating and not self._may_hope(now):", "if not self._may_hope(now):"
     ),
     "the open circuit withholds warm ones": Bug(
         "state", "refusal = None if self._oldest_idle(python) else", "refusal ="
@@ -139,15 +141,31 @@ BUGS = {
     "a failure is no failure": Bug("circuit", "PoolPhase.OPEN if opens else PoolPhase.FAILING", "PoolPhase.RUNNING"),
     "the circuit never opens": Bug("circuit", "opens = lasting or", "opens = False and"),
     "a lasting cause doesn't open it": Bug("circuit", "opens = lasting or", "opens ="),
-    "attempts side by side count twice": Bug("circuit", "if began_in_round < self.round:\n            if", "if False:\n            if"),
+    "attempts side by side count twice": Bug("circuit", "if began_in_round < self.round:", "if False:"),
     "success doesn't close it": Bug("circuit", "self.phase = PoolPhase.RUNNING\n            self._sound", "self._sound"),
     "many attempts at a time while failing": Bug(
         "circuit", "if self.phase is PoolPhase.RUNNING else 1", "if self.phase is PoolPhase.RUNNING else 2"
     ),
     "delays of attempts don't grow": Bug("circuit", "min(self._failures - 1, _MAX_DOUBLINGS)", "0"),
     "failures are never forgotten": Bug("circuit", "if self.phase is PoolPhase.RUNNING:\n            self._failures = 0", "if False:\n            self._failures = 0"),
+    "no call waits for the next attempt": Bug("state", "soon = now + self._config.worth_waiting", "soon = now"),
+    "an older attempt's failure refuses who waits for the next": Bug("state", "(news or not self._may_hope(now))", "True"),
+    "who waited for an attempt that failed waits on": Bug("state", "(news or not self._may_hope(now))", "news"),
     "a call waits as long as filling": Bug("circuit", "now + min(delay, self._config.max_call_delay)", "now + delay"),
     "filling tries as often as calls": Bug("circuit", "self.probe_at = now + delay", "self.probe_at = now"),
+    "an absent version's calls go on waiting": Bug("state", "            self._refuse_absent(now)\n", ""),
+    "an absent version is tried again at once": Bug("state", "if absent := self._absent.text(python, now):\n            return", "if False:\n            return"),
+    "an absent version is filled without end": Bug("state", "if self._absent.text(python, now) is None", "if True"),
+    "an absent version counts against all": Bug(
+        "state",
+        "            self._refuse_absent(now)\n",
+        "            self._refuse_absent(now)\n            self._creation_failed(record.round, cause, now, lasting=True)\n",
+    ),
+    "an old image's lack of a version counts": Bug("state", "if record.generation == self._generation:", "if True:"),
+    "a new image is believed to lack the same versions": Bug("state", "self._absent.clear()", "pass"),
+    "no timer for absent versions": Bug("state", "moments += self._absent.moments()", "pass"),
+    "an absent version is absent for ever": Bug("absent", "if absence is None or now >= absence.until:", "if absence is None:"),
+    "a version that was made is still absent": Bug("absent", "self._absences.pop(python, None)", "pass"),
     "versions are never forgotten": Bug("plan", "and now < self._forget_at(python)", ""),
     "versions without bound are kept warm": Bug(
         "plan", "if len(self._asked_at) > self._config.max_other_pythons:", "if False:"
@@ -221,9 +239,11 @@ def test_the_bug_is_found(name: str) -> None:
         assert found_by_tables(state_class) or found_by_lives(state_class)
 
 
-@pytest.mark.parametrize("module", ["state", "endings", "circuit", "plan"])
+@pytest.mark.parametrize("module", ["state", "endings", "circuit", "plan", "absent"])
 def test_a_copy_without_a_bug_passes(module: str) -> None:
-    same = "from python_exec_sandbox.pool.config import PoolConfig"
+    same = {"absent": "from dataclasses import dataclass"}.get(
+        module, "from python_exec_sandbox.pool.config import PoolConfig"
+    )
     with broken(Bug(module, same, same)) as state_class:
         assert state_class is not PoolState
         assert not found_by_tables(state_class)

@@ -30,14 +30,25 @@ def test_a_refusal_for_a_full_queue_names_its_length_its_bound_and_the_option() 
 
 
 def test_a_refusal_by_the_open_circuit_names_the_cause_and_the_time_of_the_next_try() -> None:
-    state = PoolState(PoolConfig(idle_target=0, first_delay=4.0), lambda: 0.0)
+    state = PoolState(PoolConfig(idle_target=0, first_delay=4.0, worth_waiting=0.0), lambda: 0.0)
     state.request(1, PY, 0.0)
     state.create_failed(1, "no engine answers; start Docker", 0.0, lasting=True)
-    assert refusal(state, 2, 1.0) == (
-        "no sandbox can be made at present: no engine answers; start Docker "
-        "(the next try is possible in 3.0 s; call again then)"
-    )
+    said = "no sandbox can be made at present: no engine answers; start Docker"
+    assert refusal(state, 2, 1.0) == f"{said} (not tried again for 3 s)"
+    assert refusal(state, 3, 2.9) == f"{said} (not tried again for 2 s)"
+    assert refusal(state, 4, 3.5) == said, "it is over before anyone can call again"
     assert state.retry_seconds(1.0) == 3.0
+
+
+def test_a_refusal_names_the_cause_that_counts_not_that_of_an_attempt_that_was_cut_off() -> None:
+    state = PoolState(PoolConfig(idle_target=2, first_delay=4.0), lambda: 0.0)
+    state.open(0.0)
+    state.create_failed(1, "no engine answers", 0.0, lasting=True)
+    state.create_failed(2, "the connection ended", 0.1, lasting=False)
+    assert (
+        refusal(state, 1, 0.2)
+        == "no sandbox can be made at present: no engine answers (not tried again for 4 s)"
+    )
 
 
 def test_ages_are_spread_so_that_not_all_go_at_once() -> None:

@@ -16,7 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from python_exec_sandbox.drivers.attached import AttachedSandbox
-from python_exec_sandbox.errors import CreateFailed, DriverError
+from python_exec_sandbox.errors import DriverError, PythonUnavailable
 from python_exec_sandbox.model.result import Loss
 from python_exec_sandbox.stream.frames import Frame, FrameDecoder, Kind, encode, encode_credit
 from python_exec_sandbox.stream.protocol import PROTOCOL_VERSION, SCRIPT, STDERR, STDIN, STDOUT, WINDOW_BYTES
@@ -264,7 +264,7 @@ class FakeDriver:
         if self.refuse is not None:
             raise self.refuse
         if python not in self._pythons:
-            raise CreateFailed(f"no Python {python}")
+            raise PythonUnavailable(f"no Python {python}")
         channel = MemoryChannel()
         runner = FakeRunner(channel, self._scenes, list(self._pythons))
         name = f"fake-{next(self._numbers)}"

@@ -1,8 +1,10 @@
 """Opens what runs scripts, as the settings say."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from python_exec_sandbox.api.budget import machine_memory, memory_budget
 from python_exec_sandbox.api.runtime import Backend
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network, PullPolicy
@@ -12,6 +14,8 @@ from python_exec_sandbox.run.executor import Executor
 from python_exec_sandbox.run.records import ExecutorOptions
 from python_exec_sandbox.settings import Settings
 
+logger = logging.getLogger(__name__)
+
 
 @asynccontextmanager
 async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator[Backend]:
@@ -19,6 +23,9 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
 
     Entering asks no engine; a missing one is an error of the runs. Leaving takes the pool's bound.
     """
+    if warm:  # a single run uses one sandbox
+        budget = memory_budget(settings.max_sandboxes, settings.memory, machine_memory())
+        logger.log(budget.level, "%s", budget.text)
     options = DockerOptions(
         limits=settings.sandbox_limits(),
         network=Network(settings.network),

@@ -11,7 +11,7 @@ from typing import Protocol
 import anyio
 
 from python_exec_sandbox.drivers.base import RunWatcher
-from python_exec_sandbox.errors import CreateFailed, DriverError, ProtocolViolation
+from python_exec_sandbox.errors import CreateFailed, DriverError, ProtocolViolation, PythonUnavailable
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason
 from python_exec_sandbox.stream.protocol import Exited, Fault, Hello, PhaseEntered, Pong, Ready
@@ -109,6 +109,7 @@ class AttachedSandbox:
 
         Raises:
             ProtocolViolation: it doesn't speak our protocol, or another version of it.
+            PythonUnavailable: it doesn't have this version.
             CreateFailed: it ended before, or took longer than ``timeout_seconds``.
         """
         with anyio.move_on_after(timeout_seconds):
@@ -116,6 +117,10 @@ class AttachedSandbox:
         if self._violation is not None:
             raise self._violation
         if self._ended.is_set():
+            if self.pythons and self.python not in self.pythons:
+                raise PythonUnavailable(
+                    f"the sandbox image has no Python {self.python}, but {', '.join(self.pythons)}"
+                )
             _, detail = await self._keeper.explain_loss()
             raise CreateFailed(f"the sandbox ended before it was ready: {self._inbox.fault or detail}")
         if not self._ready.is_set():

@@ -7,6 +7,9 @@ from enum import StrEnum
 class RefusalKind(StrEnum):
     BUSY = "busy"
     UNAVAILABLE = "unavailable"
+    """No sandbox can be made."""
+    PYTHON = "python"
+    """None of this version can be made."""
     CLOSED = "closed"
 
 
@@ -26,7 +29,8 @@ class RetireReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a sandbox and report ``created``, ``create_failed`` or ``create_abandoned``."""
+    """Make a sandbox and report ``created``, ``create_failed``,
+    ``python_unavailable`` or ``create_abandoned``."""
 
     attempt: int
     python: str

@@ -51,13 +51,19 @@ class Circuit:
         if self.phase is PoolPhase.RUNNING:
             self._failures = 0
 
-    def failed(self, now: float, began_in_round: int, cause: str, *, lasting: bool) -> None:
-        """An attempt failed; ``lasting``: the next one will too until a person does something."""
-        self.cause = cause
+    def failed(self, now: float, began_in_round: int, cause: str, *, lasting: bool) -> bool:
+        """An attempt failed; ``lasting``: the next one will too until a person does something.
+
+        Returns whether that is news: for an attempt of an older round the cause is known already, and may
+        say more than that of one that was only cut off.
+        """
         if began_in_round < self.round:
-            if lasting and self.phase is PoolPhase.FAILING:
-                self.phase = PoolPhase.OPEN
-            return
+            if not (lasting and self.phase is PoolPhase.FAILING):
+                return False
+            self.cause = cause
+            self.phase = PoolPhase.OPEN
+            return True
+        self.cause = cause
         if self.phase is PoolPhase.RUNNING and now - self._sound_since >= self._config.young_time:
             self._failures = 0
         self._failures += 1
@@ -67,6 +73,7 @@ class Circuit:
         self.retry_at = now + min(delay, self._config.max_call_delay)
         opens = lasting or self._failures >= self._config.failures_to_open
         self.phase = PoolPhase.OPEN if opens else PoolPhase.FAILING
+        return True
 
     def _delay(self) -> float:
         doubled = self._config.first_delay * 2.0 ** min(self._failures - 1, _MAX_DOUBLINGS)

@@ -42,8 +42,14 @@ class PoolConfig:
     """After the first failure; a creation takes about as long, so it is no flood. Doubles each time."""
     max_delay: float = 60.0
     """Background attempts at an engine that stays away: rare enough to cost nothing."""
+    absent_time: float = 60.0
+    """How long a Python version that sandboxes turned out not to have is not tried again: only another
+    image brings it, and each try costs the making of a sandbox."""
     max_call_delay: float = 5.0
     """A person who has just started the engine and calls again is not made to wait out ``max_delay``."""
+    worth_waiting: float = 1.0
+    """A call made so shortly before the next attempt waits for it: it learns of the cause of then, or gets
+    its sandbox, in less time than it takes to call again."""
     delay_jitter: float = 0.2
     """Share by which a delay is shortened at random: several servers of one person don't try in step."""
     failures_to_open: int = 3
@@ -101,6 +107,7 @@ class PoolConfig:
             "max_age": self.max_age,
             "first_delay": self.first_delay,
             "max_delay": self.max_delay,
+            "absent_time": self.absent_time,
             "max_call_delay": self.max_call_delay,
             "max_destroy_delay": self.max_destroy_delay,
             "check_interval": self.check_interval,
@@ -115,6 +122,7 @@ class PoolConfig:
             "recent_time": self.recent_time,
             "young_time": self.young_time,
             "trust_time": self.trust_time,
+            "worth_waiting": self.worth_waiting,
         }
         problems = [
             f"{name} is {value:g} s, it must be above 0" for name, value in positive.items() if not value > 0

@@ -29,6 +29,7 @@ from python_exec_sandbox.errors import (
     PoolError,
     PoolTimeout,
     PoolUnavailable,
+    PythonUnavailable,
 )
 from python_exec_sandbox.pool.actions import (
     Abandon,
@@ -58,6 +59,7 @@ _Args = TypeVarTuple("_Args")
 _REFUSALS: dict[RefusalKind, type[PoolError]] = {
     RefusalKind.BUSY: PoolBusy,
     RefusalKind.UNAVAILABLE: PoolUnavailable,
+    RefusalKind.PYTHON: PoolUnavailable,
     RefusalKind.CLOSED: PoolClosed,
 }
 
@@ -167,7 +169,8 @@ class Pool:
         Raises:
             PoolBusy: too many calls wait already.
             PoolTimeout: none became free in time.
-            PoolUnavailable: none can be made; names the last cause (also as ``__cause__``).
+            PoolUnavailable: none can be made; names the last cause (also as ``__cause__``), or that
+                sandboxes lack this version.
             PoolClosed: the pool drains or is closed.
         """
         await checkpoint_if_cancelled()
@@ -201,7 +204,7 @@ class Pool:
             return None
         del self._calls[call.ticket]
         if isinstance(call.outcome, PoolError):
-            raise call.outcome from self._cause_of(call.outcome)
+            raise call.outcome
         return call.outcome
 
     async def _answers(self, sandbox: Sandbox) -> bool:
@@ -279,8 +282,11 @@ class Pool:
     def _is_idle(self, sandbox_id: str) -> bool:
         return sandbox_id in self._state.idle_ids
 
-    def _cause_of(self, refusal: PoolError) -> Exception | None:
-        return self._last_failure if isinstance(refusal, PoolUnavailable) else None
+    def _refused(self, kind: RefusalKind, text: str) -> PoolError:
+        error = _REFUSALS[kind](text)
+        if kind is RefusalKind.UNAVAILABLE:
+            error.__cause__ = self._last_failure
+        return error
 
     # Acting on what the state decides
 
@@ -291,7 +297,7 @@ class Pool:
                 case Grant(ticket, sandbox_id):
                     self._calls[ticket].settle(self._sandboxes[sandbox_id])
                 case Refuse(ticket, kind, text):
-                    self._calls[ticket].settle(_REFUSALS[kind](text))
+                    self._calls[ticket].settle(self._refused(kind, text))
                 case Create(attempt, python):
                     self._creations[attempt] = anyio.CancelScope()
                     self._start(self._create, attempt, python)
@@ -361,8 +367,11 @@ class Pool:
         self._last_failure = error
         self._observer.create_failed(python, error)
         cause = str(error) or type(error).__name__
-        lasting = isinstance(error, _LASTING)
-        self._apply(self._state.create_failed(attempt, cause, _now(), lasting=lasting))
+        if isinstance(error, PythonUnavailable):
+            self._apply(self._state.python_unavailable(attempt, cause, _now()))
+        else:
+            lasting = isinstance(error, _LASTING)
+            self._apply(self._state.create_failed(attempt, cause, _now(), lasting=lasting))
 
     async def _watch(self, sandbox: Sandbox, scope: anyio.CancelScope) -> None:
         """Hear at once when it ends by itself, and soon when it falls silent, as long as it exists."""

@@ -9,10 +9,12 @@ A call waits in the queue until a sandbox of its version is idle, and never whil
 Every input ends in :meth:`PoolState._settle`, which looks at the whole and returns what is to be done.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from enum import Enum, auto
 
+from python_exec_sandbox.pool.absent import AbsentPythons
 from python_exec_sandbox.pool.actions import (
     Abandon,
     Action,
@@ -54,6 +56,7 @@ class PoolState:
         self._jitter = jitter
         self._circuit = Circuit(config, jitter)
         self._plan = WarmPlan(config)
+        self._absent = AbsentPythons(config.absent_time)
         self._mode = _Mode.SERVING
         self._asleep = not config.fill_on_open
         self._creating: dict[int, Attempt] = {}
@@ -132,7 +135,7 @@ class PoolState:
         self._last_call = now
         self._asleep = False
         self._plan.asked(python, now)
-        refusal = None if self._oldest_idle(python) else self._refusal(ticket, now)
+        refusal = None if self._oldest_idle(python) else self._refusal(ticket, python, now)
         if refusal:
             self._out.append(refusal)
         else:
@@ -177,6 +180,7 @@ class PoolState:
             return self.died(sandbox_id, now)
         else:
             self._circuit.succeeded(now)
+            self._absent.discard(record.python)
             self._retire_if_outdated(member, now)
         return self._settle(now)
 
@@ -185,6 +189,16 @@ class PoolState:
         record = self._creating.pop(attempt)
         self.counters.create_failures += 1
         self._creation_failed(record.round, cause, now, lasting=lasting)
+        return self._settle(now)
+
+    def python_unavailable(self, attempt: int, cause: str, now: float) -> list[Action]:
+        """Sandboxes lack this attempt's version: only calls for it are refused, the circuit isn't concerned."""
+        record = self._creating.pop(attempt)
+        self.counters.create_failures += 1
+        self.last_error = cause
+        if record.generation == self._generation:
+            self._absent.add(record.python, cause, now)
+            self._refuse_absent(now)
         return self._settle(now)
 
     def create_abandoned(self, attempt: int, now: float) -> list[Action]:
@@ -219,6 +233,7 @@ class PoolState:
     def new_generation(self, now: float) -> list[Action]:
         """The image changed: unused sandboxes of the old one are given up, those in the making on arrival."""
         self._generation += 1
+        self._absent.clear()
         for member in list(self._idle.values()):
             self._retire_if_outdated(member, now)
         return self._settle(now)
@@ -328,33 +343,49 @@ class PoolState:
         if any(count < 0 for count in spare.values()):
             return []
         spare.update(member.python for member in self._idle.values() if now < member.expires_at)
-        return [python for python, target in targets.items() for _ in range(target - spare[python])]
+        return [
+            python
+            for python, target in targets.items()
+            if self._absent.text(python, now) is None
+            for _ in range(target - spare[python])
+        ]
 
     # Smaller steps
 
-    def _refusal(self, ticket: int, now: float) -> Refuse | None:
+    def _refusal(self, ticket: int, python: str, now: float) -> Refuse | None:
+        if absent := self._absent.text(python, now):
+            return Refuse(ticket, RefusalKind.PYTHON, absent)
         if len(self._waiting) >= self._config.max_waiting:
             text = (
                 f"{len(self._waiting)} calls wait for a sandbox already and the most allowed is "
                 f"{self._config.max_waiting}; call again when some have ended, or raise --max-waiting"
             )
             return Refuse(ticket, RefusalKind.BUSY, text)
-        hopeless = self._circuit.phase is PoolPhase.OPEN and not self._creating
-        if hopeless and not self._circuit.allows(now, needed=True):
+        if not self._creating and not self._may_hope(now):
             return Refuse(ticket, RefusalKind.UNAVAILABLE, self._unavailable_text(now))
         return None
 
+    def _may_hope(self, now: float) -> bool:
+        """Whether the next attempt to make a sandbox is soon enough for a call to wait for it."""
+        soon = now + self._config.worth_waiting
+        return self._circuit.phase is not PoolPhase.OPEN or self._circuit.allows(soon, needed=True)
+
     def _unavailable_text(self, now: float) -> str:
-        seconds = max(0.0, self._circuit.retry_at - now)
-        return (
-            f"no sandbox can be made at present: {self._circuit.cause} "
-            f"(the next try is possible in {seconds:.1f} s; call again then)"
-        )
+        """With the time of the next attempt, unless it is over before anyone can call again."""
+        text = f"no sandbox can be made at present: {self._circuit.cause}"
+        seconds = math.ceil(self._circuit.retry_at - now)
+        return f"{text} (not tried again for {seconds} s)" if seconds > 1 else text
+
+    def _refuse_absent(self, now: float) -> None:
+        for ticket, python in tuple(self._waiting.items()):
+            if absent := self._absent.text(python, now):
+                del self._waiting[ticket]
+                self._out.append(Refuse(ticket, RefusalKind.PYTHON, absent))
 
     def _creation_failed(self, began_in_round: int, cause: str, now: float, *, lasting: bool) -> None:
         self.last_error = cause
-        self._circuit.failed(now, began_in_round, cause, lasting=lasting)
-        if self._circuit.phase is PoolPhase.OPEN:
+        news = self._circuit.failed(now, began_in_round, cause, lasting=lasting)
+        if self._circuit.phase is PoolPhase.OPEN and (news or not self._may_hope(now)):
             text = self._unavailable_text(now)
             self._out += [Refuse(ticket, RefusalKind.UNAVAILABLE, text) for ticket in self._waiting]
             self._waiting.clear()
@@ -403,6 +434,7 @@ class PoolState:
             return moments
         moments += [member.expires_at for member in self._idle.values()]
         moments += self._plan.moments()
+        moments += self._absent.moments()
         if self._fill_since is not None:
             moments += [max(self._background_at(self._fill_since), self._circuit.probe_at)]
         if self._waiting:
