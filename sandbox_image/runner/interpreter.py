@@ -151,6 +151,10 @@ class Interpreter:
         self._file = None
         return wire_form(source)
 
+    def note(self, text: str) -> None:
+        """Add to what uv said."""
+        self.notes += text.encode()
+
     def read_notes(self) -> bool:
         """Keep what uv says while it works; ``False`` once its stderr ended."""
         try:

@@ -91,6 +91,7 @@ class Supervisor:
         self._output_bytes = 0
         self._deadline: float | None = None
         self._reason: str | None = None
+        self._lingering = False
         self._counters = Counters()
         self._started = self._install_started = time.monotonic()
         self._run_seconds = self._install_seconds = 0.0
@@ -186,11 +187,13 @@ class Supervisor:
             self._release()
             return
         self._warm = False
-        self._end_processes()
+        if not self._children.kill_all():
+            raise RuntimeError("the waiting interpreter could not be ended")
         self._interpreter.discard()
         self._children.forget()
         self._state = State.INSTALLING
-        self._link.control(type="phase", name="installing")
+        if job.requirements:
+            self._link.control(type="phase", name="installing")
         self._install_started = time.monotonic()
         self._deadline = self._install_started + job.install_seconds
         self._interpreter = Interpreter(
@@ -233,11 +236,17 @@ class Supervisor:
 
     def _await_installed(self) -> None:
         self._interpreter.read_notes()
-        if self._interpreter.try_gate():
-            self._interpreter.read_notes()
-            self._install_seconds = time.monotonic() - self._install_started
-            self._release()
-        elif self._uv_ended():
+        try:
+            if self._interpreter.try_gate():
+                self._interpreter.read_notes()
+                self._install_seconds = time.monotonic() - self._install_started
+                self._release()
+                return
+        except OSError as error:  # code of a package ran while it was installed, as the script's user
+            self._interpreter.note(f"error: a package took the script's file away: {error}\n")
+            self._conclude("install_failed")
+            return
+        if self._uv_ended():
             self._conclude("install_failed")
         elif self._overdue():
             self._conclude("install_time")
@@ -251,11 +260,13 @@ class Supervisor:
     def _release(self) -> None:
         """Let the interpreter read the script: the run begins."""
         job = self._current()
+        self._to_gate = memoryview(self._interpreter.fill_file(bytes(self._script)))
+        self._script.clear()
         self._state = State.RUNNING
         self._link.control(type="phase", name="running")
         self._link.flush()  # the server must know before the script can do anything: else it might try again
-        self._to_gate = memoryview(self._interpreter.fill_file(bytes(self._script)))
-        self._script.clear()
+        if self._interpreter.pid is not None:
+            self._children.follow(self._interpreter.pid)
         self._started = time.monotonic()
         self._deadline = self._started + job.run_seconds
         self._serve_run()
@@ -292,14 +303,10 @@ class Supervisor:
             self._install_seconds = time.monotonic() - self._install_started
             for output in self._outputs.values():
                 output.ended = True  # the script never started: what was written was uv's
-        self._end_processes()
+        self._lingering = not self._children.kill_all()
         self._deadline = None
         self._state = State.DRAINING
         self._drain()
-
-    def _end_processes(self) -> None:
-        if not self._children.kill_all():
-            raise RuntimeError("some of the script's processes could not be ended")
 
     def _drain(self) -> None:
         self._forward()
@@ -349,7 +356,9 @@ class Supervisor:
             try:
                 data = os.read(fd, min(_PIPE_READ_BYTES, output.credit))
             except BlockingIOError:
-                continue
+                if not (self._lingering and self._state is State.DRAINING):
+                    continue
+                data = b""  # killed processes still hold the pipe, but write nothing any more
             if not data:
                 output.ended = True
                 self._link.end(output.stream)

@@ -443,6 +443,28 @@ ATTACKS = [
         ends(Verdict.OUT_OF_MEMORY),
     ),
     _attack(
+        "asking the runner to trace",
+        "import ctypes, subprocess\nprint(ctypes.CDLL(None).ptrace(0, 0, 0, 0))\nsubprocess.run(['true'])\n"
+        "import signal; signal.signal(signal.SIGUSR1, lambda *_: print('signal arrived')); os.kill(os.getpid(), signal.SIGUSR1)",
+        ends(Verdict.FAILED, stdout=b"0\nsignal arrived\nsurvived\n", code=7),
+    ),
+    _attack(
+        "so much mapped that the end of it takes the kernel seconds",
+        "import ctypes, time\nfd = os.open('/dev/shm/f', os.O_RDWR | os.O_CREAT); os.write(fd, bytes(45 << 20))\n"
+        "l = ctypes.CDLL(None); l.mmap.restype = ctypes.c_void_p\n"
+        "l.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]\n"
+        "for i in range(100):\n    if os.fork() == 0:\n        for k in range(150): l.mmap(None, 45 << 20, 3, 0x8001, fd, 0)\n"
+        "        time.sleep(60)\ntime.sleep(6)",
+        run_seconds=20.0,
+        within=30.0,
+    ),
+    _attack(
+        "a great many orphans",
+        "for _ in range(3000):\n    pid = os.fork()\n    if pid == 0:\n        if os.fork() == 0: os._exit(0)\n        os._exit(0)\n    os.waitpid(pid, 0)",
+        run_seconds=60.0,
+        within=70.0,
+    ),
+    _attack(
         "the script's own file and folder pulled away",
         "import shutil\nfor name in os.listdir('/work'): os.unlink(os.path.join('/work', name))\nos.symlink('/etc/passwd', '/work/script.py')",
     ),
