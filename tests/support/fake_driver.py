@@ -39,6 +39,15 @@ class MemoryChannel:
         except anyio.ClosedResourceError as error:
             raise OSError("closed") from error
 
+    def send_now(self, data: bytes) -> int:
+        try:
+            self.to_runner_in.send_nowait(data)
+        except anyio.WouldBlock:
+            return 0
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            raise OSError("closed") from error
+        return len(data)
+
     async def send(self, data: bytes) -> None:
         try:
             await self.to_runner_in.send(data)

@@ -39,6 +39,10 @@ class ByteChannel(Protocol):
         """The next bytes as soon as there are any (at most 256 KiB); ``b""`` once the other side ended.
         Only one task receives. Raises ``OSError`` when the stream broke."""
 
+    def send_now(self, data: bytes) -> int:
+        """Send what can go without waiting; how many bytes went. Raises ``OSError`` when the stream broke.
+        Not to be called while a :meth:`send` is under way."""
+
     async def send(self, data: bytes) -> None:
         """Send all of ``data``. Only one task sends at a time. Raises ``OSError`` when the stream broke.
         A cancelled send may have sent a part."""
@@ -71,6 +75,7 @@ class AttachedSandbox:
         self._keeper = keeper
         self._session = RunnerSession()
         self._sending = anyio.Lock()
+        self._unsent = b""
         self._ready = anyio.Event()
         self._pings = itertools.count(1)
         self._pongs: dict[int, anyio.Event] = {}
@@ -215,8 +220,16 @@ class AttachedSandbox:
             self._channel.close()
 
     async def _flush(self) -> None:
+        """Send what the session has to say; nearly always it goes at once, without a turn of the loop."""
+        if not self._sending.locked():
+            self._unsent += self._session.take()
+            if self._unsent:
+                self._unsent = self._unsent[self._channel.send_now(self._unsent) :]
+            if not self._unsent:
+                return
         async with self._sending:
-            while data := self._session.take():
+            while data := self._unsent + self._session.take():
+                self._unsent = b""
                 await self._channel.send(data)
 
     def _on_event(self, event: Event) -> None:
