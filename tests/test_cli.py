@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -35,6 +36,10 @@ def run(
         ["run", "/no/such/script.py"],
         ["run", "-", "--timeout", "soon"],
         ["run", "-", "--max-timeout", "0"],
+        ["run", "-", "--timeout", "0"],
+        ["run", "-", "--timeout", "900"],
+        ["run", "-", "--python-version", "3.12"],
+        ["--python-version", "3.12"],
     ],
 )
 def test_wrong_use_is_one_line_on_stderr_and_exit_code_2(arguments: list[str]) -> None:
@@ -53,7 +58,11 @@ def test_a_bad_variable_ends_the_server_the_same_way() -> None:
 
 def test_version_and_help_are_printed() -> None:
     assert run("--version").stdout.decode().strip() == f"python-exec-sandbox {__version__}"
+    for argument in ("-V", "version"):
+        assert run(argument).stdout == run("--version").stdout
     assert b"--pool-size NUMBER" in run("--help").stdout
+    assert run("help").stdout == run("--help").stdout
+    assert run("help", "run").stdout == run("run", "--help").stdout
     assert b"Exit codes" in run("run", "--help").stdout
 
 
@@ -80,3 +89,45 @@ def test_flags_without_effect_are_accepted_and_told() -> None:
     assert b"--no-warm-cache has no effect yet" in done.stderr
     assert b"--uv-path has no effect yet" in done.stderr
     assert done.stdout == b""
+
+
+def test_a_time_out_that_is_too_long_is_told_by_the_flags_own_name() -> None:
+    done = run("run", "-", "--timeout", "900", stdin=b"print(1)")
+    assert b"--timeout 900 is above --max-timeout 300" in done.stderr
+
+
+def test_a_file_that_is_no_utf8_is_named_with_the_byte_and_its_line(tmp_path: Path) -> None:
+    script = tmp_path / "old.py"
+    script.write_bytes(b"# caf\xe9\n")
+    done = run("run", str(script))
+    assert done.returncode == 2
+    assert f"{script} is not UTF-8 (byte 0xe9 in line 1)".encode() in done.stderr
+
+
+def test_dependencies_without_a_network_are_refused_before_an_engine_is_asked() -> None:
+    done = run(
+        *("run", "-", "-d", "six", "--network", "none"),
+        stdin=b"print(1)",
+        environment={"DOCKER_HOST": "unix:///no/such/engine.sock"},
+    )
+    assert done.returncode == 2
+    assert b"No packages can be installed: the server runs with --network none" in done.stderr
+    assert b"engine.sock" not in done.stderr
+
+
+def test_on_a_terminal_the_bare_command_says_what_it_is() -> None:
+    terminal, ours = os.openpty()
+    try:
+        with subprocess.Popen(
+            COMMAND, stdin=ours, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ) as server:
+            assert server.stderr is not None
+            first = server.stderr.readline()
+            server.terminate()
+            assert server.wait(timeout=20) == 143
+    finally:
+        os.close(ours)
+        os.close(terminal)
+    assert first.startswith(
+        b"This is an MCP server; a client starts it. Try: python-exec-sandbox run FILE, or --help"
+    )

@@ -115,14 +115,25 @@ def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> Non
         (["--max-timeout", "abc"], ["--max-timeout abc", "00:01:30"]),
         (["--default-timeout", "400"], ["--default-timeout 400", "--max-timeout 300"]),
         (["--pool-size", "9"], ["--pool-size 9", "--max-sandboxes 8"]),
-        (["--disk", "1GiB"], ["--memory 512 MiB", "--disk 1 GiB", "--memory 1104MiB"]),
+        (["--disk", "1GiB"], ["--memory 512MiB", "--disk 1GiB", "--memory 1104MiB"]),
         (["--sandbox-backend", "native"], ["native", "not available in this version yet: use docker"]),
         (["--sandbox-backend", "none"], ["none", "not available in this version yet: use docker"]),
         (["--sandbox-backend", "podman"], ["podman", "'docker'"]),
         (["--network", "some"], ["--network some", "'none' or 'full'"]),
-        (["--python-version", "2.7"], ["--python-version 2.7", "3.13"]),
+        (
+            ["--python-version", "2.7"],
+            ["--python-version 2.7 is not available", "3.13, 3.14, 3.15", "--image"],
+        ),
+        (["--python-version", "3.12"], ["--python-version 3.12 is not available", "3.13, 3.14, 3.15"]),
+        (["run", "x.py", "--python-version", "3.12"], ["--python-version 3.12 is not available"]),
+        (["--image", "a:b", "--python-version", "snake"], ["--python-version snake is not available"]),
         (["--ca-bundle", "/no/such/file"], ["--ca-bundle", "not an existing file"]),
-        (["--pool-sze", "3"], ["--pool-sze"]),
+        (["--pool-sze", "3"], ["unknown option --pool-sze; did you mean --pool-size?"]),
+        (
+            ["run", "x.py", "--verbose"],
+            ["unknown option --verbose", "options of the script itself follow --"],
+        ),
+        (["serve"], ["unknown command serve", "run FILE"]),
         (["--memory"], ["--memory"]),
         (["surprise"], ["surprise"]),
         (["--", "x"], ["run command"]),
@@ -143,14 +154,12 @@ def test_a_bad_value_is_one_line_that_names_it_and_what_is_accepted(
 def test_two_bad_values_are_both_named_and_nothing_that_only_follows_from_them() -> None:
     with pytest.raises(ConfigurationError) as caught:
         settings_of("--memory", "x", "--max-timeout", "y")
-    assert str(caught.value).count(": is not") == 2
+    assert str(caught.value).count(" is not a ") == 2
 
 
 def test_a_bad_variable_is_named_as_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHON_EXEC_SANDBOX_POOL_SIZE", "99")
-    with pytest.raises(
-        ConfigurationError, match="PYTHON_EXEC_SANDBOX_POOL_SIZE 99: must be between 0 and 64"
-    ):
+    with pytest.raises(ConfigurationError, match="PYTHON_EXEC_SANDBOX_POOL_SIZE 99 must be between 0 and 64"):
         settings_of()
 
 
@@ -166,7 +175,8 @@ def test_an_unknown_variable_with_our_prefix_is_an_error_with_the_closest_name(
     ("content", "words"),
     [
         ("pools = 3\n", "unknown setting pools"),
-        ("cpus = 0\n", "must be between 0.1 and 256"),
+        ("cpus = 0\n", ": cpus = 0 must be between 0.1 and 256"),
+        ('pool_size = "a"\n', ': pool-size = "a" is not a whole number'),
         ("python-version = 3.13\n", "quotes"),
         ("pids = [1]\n", "whole number"),
         ("pids = \n", "not a TOML file"),
@@ -238,6 +248,44 @@ def test_the_run_command_keeps_the_scripts_own_arguments_apart() -> None:
     assert command == RunCommand(
         flags={}, config=None, file="x.py", args=("--pids", "--"), dependencies=("six", "attrs"), timeout="3"
     )
+
+
+@pytest.mark.parametrize(
+    ("argv", "flags", "args", "timeout"),
+    [
+        (["--pids", "99", "run", "x.py"], {"pids": "99"}, (), None),
+        (
+            ["--pids=99", "--structured-output", "run", "x.py"],
+            {"pids": "99", "structured_output": True},
+            (),
+            None,
+        ),
+        (["--image", "run", "run", "x.py"], {"image": "run"}, (), None),
+        (["--timeout", "3", "run", "x.py"], {}, (), "3"),
+        (["run", "x.py", "a", "--timeout", "3", "b"], {}, ("a", "b"), "3"),
+        (["run", "--timeout", "3", "x.py", "a", "--", "--pids"], {}, ("a", "--pids"), "3"),
+    ],
+)
+def test_options_may_stand_anywhere_and_what_else_follows_the_file_is_the_scripts(
+    argv: list[str], flags: dict[str, object], args: tuple[str, ...], timeout: str | None
+) -> None:
+    assert parse_command(argv) == RunCommand(
+        flags=flags, config=None, file="x.py", args=args, dependencies=(), timeout=timeout
+    )
+
+
+def test_an_image_of_ones_own_may_have_another_python() -> None:
+    assert settings_of("--image", "a:b", "--python-version", "3.12").python_version == "3.12"
+
+
+def test_the_help_says_how_memory_is_split(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_command(["help"])
+    text = capsys.readouterr().out
+    limits = Settings(ca_bundle=None).sandbox_limits()
+    assert limits.environment_bytes == limits.memory_bytes - limits.disk_bytes - 64 * MIB
+    assert "packages may take it less --disk and 64MiB" in text
+    assert "/work 1/2, /tmp 1/4, /dev/shm 3/16, home 1/16" in text
 
 
 def test_without_a_command_the_server_is_meant() -> None:

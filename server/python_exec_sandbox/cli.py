@@ -15,6 +15,10 @@ from python_exec_sandbox.settings import Settings
 
 EXIT_WRONG_USE = 2
 
+FOR_A_TERMINAL = (
+    f"This is an MCP server; a client starts it. Try: {PROGRAM} run FILE, or --help (Ctrl-C ends it)"
+)
+
 # The executor refuses what is too large and says how large it may be; this only keeps an endless stream out.
 LARGEST_INPUT_BYTES = 64 * 1024 * 1024
 
@@ -40,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve(settings: Settings, parent: int) -> None:
     configure_logging(settings.log_level)
+    if sys.stdin is not None and sys.stdin.isatty():
+        print(FOR_A_TERMINAL, file=sys.stderr)
     tell_ineffective(settings)
     from python_exec_sandbox.api.app import serve_stdio  # here: the SDK takes a second to import
 
@@ -60,7 +66,7 @@ def _run(settings: Settings, command: RunCommand) -> None:
     request = RunRequest(
         script=_read_script(command.file),
         dependencies=command.dependencies,
-        timeout_seconds=_timeout(command.timeout),
+        timeout_seconds=_timeout(command.timeout, settings.max_timeout),
         args=command.args,
         stdin=b"" if command.file == "-" else _inherited_input(),
     )
@@ -71,9 +77,14 @@ def _read_script(file: str) -> bytes:
     if file == "-":
         return _bounded_input()
     try:
-        return Path(file).read_bytes()
+        data = Path(file).read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{file}: can't be read ({error.strerror})") from None
+        raise ConfigurationError(f"{file} can't be read ({error.strerror})") from None
+    from python_exec_sandbox.script.source import why_not_utf8  # here: not needed to serve
+
+    if wrong := why_not_utf8(data):
+        raise ConfigurationError(f"{file} {wrong}")
+    return data
 
 
 def _inherited_input() -> bytes:
@@ -90,10 +101,17 @@ def _bounded_input() -> bytes:
     return data
 
 
-def _timeout(text: str | None) -> float | None:
+def _timeout(text: str | None, longest: float) -> float | None:
     if text is None:
         return None
     try:
-        return parse_seconds(text)
+        seconds = parse_seconds(text)
     except ValueError as error:
-        raise ConfigurationError(f"--timeout {text}: {error}") from None
+        raise ConfigurationError(f"--timeout {text} {error}") from None
+    if seconds <= 0:
+        raise ConfigurationError(f"--timeout {text} must be above 0")
+    if seconds > longest:
+        raise ConfigurationError(
+            f"--timeout {text} is above --max-timeout {longest:g}; raise that, or ask for less"
+        )
+    return seconds

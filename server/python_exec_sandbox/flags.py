@@ -1,6 +1,7 @@
 """The command line, made from the settings."""
 
 import argparse
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,9 @@ OVERVIEW = f"""\
 commands:
   {PROGRAM} [options]
       the MCP server on stdin and stdout, as clients start it
-  {PROGRAM} run FILE|- [-d REQUIREMENT]... [--timeout SECONDS] [options] [-- ARGUMENTS]
+  {PROGRAM} run FILE|- [-d REQUIREMENT]... [--timeout SECONDS] [options] [[--] ARGUMENTS]
       one script in a sandbox; its output and exit code become this command's
+  {PROGRAM} help | version
 """
 
 EPILOG = f"""\
@@ -29,6 +31,8 @@ Sizes: 512MiB, 1GB, 65536. Times: 45, 45s, 00:01:30.
 """
 
 RUN_EPILOG = """\
+What follows FILE and is no option is an argument of the script; after -- everything is.
+
 Exit codes: the script's own (128+N when signal N ended it); 2 wrong use, wrong settings or no engine;
 124 out of time; 125 anything else that wasn't the script's doing.
 """
@@ -61,25 +65,62 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line of ours."""
 
     def error(self, message: str) -> NoReturn:
+        if message.startswith("the following arguments are required"):
+            message = "run needs a FILE, or - for stdin"
+        unknown = message.removeprefix("unrecognized arguments: ")
+        if unknown != message:
+            message = self._unknown(unknown.split()[0])
         raise ConfigurationError(f"{message} (see --help)")
+
+    def _unknown(self, option: str) -> str:
+        known = [name for action in self._actions for name in action.option_strings]
+        close = difflib.get_close_matches(option, known, n=1, cutoff=0.8)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        script = "; options of the script itself follow --" if self.prog != PROGRAM and not close else ""
+        return f"unknown option {option}{meant}{script}"
 
 
 def parse_command(argv: Sequence[str]) -> Command:
     """What the command line ``argv`` asks for; only the flags that are on it are in ``flags``.
 
-    ``run`` may stand anywhere before its file. Everything after ``--`` belongs to the script.
+    Options may stand before ``run``. What follows its file is the script's, and everything after ``--``.
 
     Raises:
         ConfigurationError: it can't be understood; one line.
-        SystemExit: ``--help`` or ``--version`` was answered.
+        SystemExit: help or the version was printed.
     """
     own, script_args = _split(argv)
-    if own[:1] == ["run"]:
-        return _run_command(own[1:], script_args)
+    at = _command_at(own)
+    match own[at : at + 1]:
+        case ["run"]:
+            return _run_command([*own[:at], *own[at + 1 :]], script_args)
+        case ["help"]:
+            own = ["run", "--help"] if own[at + 1 : at + 2] == ["run"] else ["--help"]
+            return parse_command(own)
+        case ["version"]:
+            return parse_command(["--version"])
+        case [word]:
+            raise ConfigurationError(
+                f"unknown command {word}; a script is run by: {PROGRAM} run FILE (see --help)"
+            )
     if script_args:
         raise ConfigurationError("arguments after -- belong to a script: use the run command (see --help)")
     known = vars(_parser(PROGRAM, DESCRIPTION, OVERVIEW, EPILOG).parse_args(own))
     return ServeCommand(config=known.pop("config", None), flags=known)
+
+
+def _command_at(words: Sequence[str]) -> int:
+    """The index of the first word that is neither an option nor an option's value; ``len(words)`` without
+    one, or when an option isn't known."""
+    actions = _run_parser()._actions  # noqa: SLF001  # argparse tells of its options in no other way
+    takes_value = {option: action.nargs != 0 for action in actions for option in action.option_strings}
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        option, separator, _ = words[at].partition("=")
+        if option not in takes_value:
+            return len(words)
+        at += 2 if takes_value[option] and not separator else 1
+    return at
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -91,19 +132,24 @@ def _split(argv: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     return words[:at], tuple(words[at + 1 :])
 
 
-def _run_command(own: list[str], script_args: tuple[str, ...]) -> RunCommand:
+def _run_parser() -> _Parser:
     parser = _parser(f"{PROGRAM} run", "Runs one script in a sandbox.", "", RUN_EPILOG + "\n" + EPILOG)
     parser.add_argument("file", metavar="FILE", help="the script, or - for stdin")
+    parser.add_argument("args", nargs="*", metavar="ARGUMENTS", help="what it finds in sys.argv[1:]")
     once = parser.add_argument_group("This run")
     once.add_argument(
         "-d", "--dependency", action="append", metavar="REQ", help="a package it needs (repeatable)"
     )
     once.add_argument("--timeout", metavar="SECONDS", help="its run time [--default-timeout]")
-    known = vars(parser.parse_args(own))
+    return parser
+
+
+def _run_command(own: list[str], script_args: tuple[str, ...]) -> RunCommand:
+    known = vars(_run_parser().parse_intermixed_args(own))
     return RunCommand(
         config=known.pop("config", None),
         file=known.pop("file"),
-        args=script_args,
+        args=(*known.pop("args", ()), *script_args),
         dependencies=tuple(known.pop("dependency", ())),
         timeout=known.pop("timeout", None),
         flags=known,
@@ -113,7 +159,9 @@ def _run_command(own: list[str], script_args: tuple[str, ...]) -> RunCommand:
 def _parser(program: str, description: str, overview: str, epilog: str) -> _Parser:
     parser = _Parser(
         prog=program,
-        usage=f"{program} [options]" if program == PROGRAM else f"{program} FILE|- [options] [-- ARGUMENTS]",
+        usage=f"{program} [options]"
+        if program == PROGRAM
+        else f"{program} FILE|- [options] [[--] ARGUMENTS]",
         description=f"{description}\n\n{overview}".rstrip(),
         epilog=epilog,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(
@@ -131,7 +179,7 @@ def _parser(program: str, description: str, overview: str, epilog: str) -> _Pars
     server = groups[Group.SERVER]
     server.add_argument("--config", type=Path, metavar="FILE", help="settings in a TOML file")
     server.add_argument(
-        "--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version"
+        "-V", "--version", action="version", version=f"{PROGRAM} {__version__}", help="print the version"
     )
     server.add_argument("-h", "--help", action="help", help="print this")
     return parser

@@ -8,8 +8,8 @@ from python_exec_sandbox.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-# Libraries that tell each request they make; worth reading only when debugging.
-CHATTY = ("asyncio", "docker", "httpcore2", "httpx2", "mcp", "urllib3")
+# Libraries that tell each request, and at debug level each header: that is nothing about this server.
+CHATTY = ("asyncio", "docker", "httpcore", "httpcore2", "httpx", "httpx2", "mcp", "urllib3")
 
 
 def configure_logging(level: LogLevel) -> None:
@@ -20,9 +20,8 @@ def configure_logging(level: LogLevel) -> None:
         stream=sys.stderr,
         force=True,
     )
-    if level is not LogLevel.DEBUG:
-        for name in CHATTY:
-            logging.getLogger(name).setLevel(logging.WARNING)
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.INFO if level is LogLevel.DEBUG else logging.WARNING)
 
 
 def tell_ineffective(settings: Settings) -> None:

@@ -20,6 +20,8 @@ CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 # A settings file is some dozens of lines; more than this is the wrong file.
 LARGEST_FILE_BYTES = 1024 * 1024
 
+LONGEST_SHOWN_CHARACTERS = 60
+
 
 @dataclass(frozen=True, slots=True)
 class _Origins:
@@ -36,8 +38,11 @@ class _Origins:
         if name in self.variables:
             return f"{ENV_PREFIX}{name.upper()}"
         if name in self.file:
-            return f"{_dashed(name)} in {self.path}"
+            return f"{self.path}: {_dashed(name)} ="
         return f"--{_dashed(name)}"
+
+    def is_from_file(self, name: str) -> bool:
+        return name in self.file - self.flags - self.variables
 
 
 def load_settings(flags: Mapping[str, Any], config: Path | None = None) -> Settings:
@@ -125,9 +130,18 @@ def _problem(detail: ErrorDetails, origins: _Origins) -> str:
     text = _reason(detail)
     if not detail["loc"]:
         return text
-    value = str(detail["input"])
-    shown = value if value.isprintable() and len(value) <= 60 else repr(value)[:60]
-    return f"{origins.of(str(detail['loc'][0]))} {shown}: {text}"
+    name = str(detail["loc"][0])
+    return f"{origins.of(name)} {_shown(detail['input'], quoted=origins.is_from_file(name))} {text}"
+
+
+def _shown(value: object, *, quoted: bool) -> str:
+    """``value`` on one line, in quotes where a file has texts in quotes."""
+    text = str(value)
+    if not text.isprintable() or len(text) > LONGEST_SHOWN_CHARACTERS:
+        return repr(value)[:LONGEST_SHOWN_CHARACTERS]
+    if isinstance(value, bool):
+        return text.lower()
+    return f'"{text}"' if quoted and isinstance(value, str) else text
 
 
 def _reason(detail: ErrorDetails) -> str:
@@ -148,7 +162,7 @@ def _reason(detail: ErrorDetails) -> str:
         case "string_type":
             return 'is not text; write it in quotes, as in "3.13"'
         case _:
-            return detail["msg"]
+            return f"is not accepted: {detail['msg']}"
 
 
 def _dashed(name: str) -> str:

@@ -6,7 +6,9 @@ import sys
 from collections.abc import Callable
 from enum import StrEnum
 
-from pydantic import AfterValidator, ByteSize
+from pydantic import AfterValidator
+
+from python_exec_sandbox.run import units
 
 SECONDS_FORMS = "accepted: 45, 45s, 00:01:30"
 
@@ -103,5 +105,10 @@ def show_seconds(value: float) -> str:
 
 
 def show_bytes(value: float) -> str:
-    """Such as ``512 MiB``: the largest binary unit, without a trailing ``.0``."""
-    return ByteSize(value).human_readable(separator=" ").replace(".0 ", " ")
+    """Such as ``512 MiB``, the way results show it."""
+    return units.show_bytes(round(value))
+
+
+def flag_bytes(value: float) -> str:
+    """Such as ``512MiB``: one word, as it is written on a command line."""
+    return show_bytes(value).replace(" ", "")

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, ByteSize, Field, StrictStr, field_validato
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from python_exec_sandbox.model.limits import MIB, RUNNER_RESERVE_BYTES, SandboxLimits
+from python_exec_sandbox.run.records import SUPPORTED_PYTHONS
 from python_exec_sandbox.setting_values import (
     Backend,
     LogLevel,
@@ -24,6 +25,7 @@ from python_exec_sandbox.setting_values import (
     PullPolicy,
     between,
     empty_is_none,
+    flag_bytes,
     lower_case,
     parse_seconds,
     show_bytes,
@@ -133,7 +135,10 @@ class Settings(BaseSettings):
 
     memory: Annotated[
         ByteSize, between(128 * MIB, 1024 * GIB, show_bytes), Flag(Group.LIMITS, "SIZE", "512MiB")
-    ] = Field(ByteSize(512 * MIB), description="memory with everything written, without swap")
+    ] = Field(
+        ByteSize(512 * MIB),
+        description="all in all, without swap; packages may take it less --disk and 64MiB",
+    )
     cpus: Annotated[float, between(0.1, 256), Flag(Group.LIMITS, "NUMBER", "1")] = Field(
         1.0, description="processors"
     )
@@ -142,10 +147,13 @@ class Settings(BaseSettings):
     )
     disk: Annotated[
         ByteSize, between(16 * MIB, 1024 * GIB, show_bytes), Flag(Group.LIMITS, "SIZE", "256MiB")
-    ] = Field(default_factory=_default_disk, description="all writable paths together")
+    ] = Field(
+        default_factory=_default_disk,
+        description="folders scripts write: /work 1/2, /tmp 1/4, /dev/shm 3/16, home 1/16",
+    )
 
     max_output_bytes: Annotated[
-        ByteSize, between(1024, 64 * MIB, show_bytes), Flag(Group.OUTPUT, "SIZE", "102400")
+        ByteSize, between(1024, 64 * MIB, show_bytes), Flag(Group.OUTPUT, "SIZE", "100KiB")
     ] = Field(ByteSize(102_400), description="output that is kept; beyond it the middle is dropped")
     show_chars: Annotated[int, between(200, 1_000_000), Flag(Group.OUTPUT, "NUMBER", "8000")] = Field(
         8000, description="characters of output that the model is shown"
@@ -196,13 +204,6 @@ class Settings(BaseSettings):
         """Flags and the environment only: no ``.env`` of whatever folder the client was started in."""
         return init_settings, env_settings
 
-    @field_validator("python_version")
-    @classmethod
-    def _is_minor_version(cls, value: str) -> str:
-        if not re.fullmatch(r"3\.\d{1,2}", value, flags=re.ASCII):
-            raise ValueError("is not a Python version such as 3.13")
-        return value
-
     @field_validator("sandbox_backend")
     @classmethod
     def _is_available(cls, value: Backend) -> Backend:
@@ -220,6 +221,11 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         """Settings that contradict each other, each named with its number."""
+        if not self._is_available_python():
+            raise ValueError(
+                f"--python-version {self.python_version} is not available; the sandbox has "
+                f"{', '.join(SUPPORTED_PYTHONS)} (another one needs an --image of your own that has it)"
+            )
         if self.default_timeout > self.max_timeout:
             raise ValueError(
                 f"--default-timeout {self.default_timeout:g} is above --max-timeout {self.max_timeout:g}"
@@ -229,10 +235,16 @@ class Settings(BaseSettings):
         if self._environment_bytes < SMALLEST_ENVIRONMENT_BYTES:
             least = self.disk + RUNNER_RESERVE_BYTES + SMALLEST_ENVIRONMENT_BYTES
             raise ValueError(
-                f"--memory {show_bytes(self.memory)} can't hold --disk {show_bytes(self.disk)}: what scripts"
+                f"--memory {flag_bytes(self.memory)} can't hold --disk {flag_bytes(self.disk)}: what scripts"
                 f" write lies in memory; use --memory {math.ceil(least / MIB)}MiB or more, or a smaller --disk"
             )
         return self
+
+    def _is_available_python(self) -> bool:
+        """Only the image's owner knows what an image of their own has."""
+        if self.image is None:
+            return self.python_version in SUPPORTED_PYTHONS
+        return re.fullmatch(r"3\.\d{1,2}", self.python_version, flags=re.ASCII) is not None
 
     @property
     def _environment_bytes(self) -> int:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from python_exec_sandbox.api.arguments import ACCEPTED_FORMS, ExecuteArguments, input_schema, parse_call
 from python_exec_sandbox.api.lists import argument_list, requirement_list
 from python_exec_sandbox.errors import RequestError
+from python_exec_sandbox.setting_values import Network
 from python_exec_sandbox.settings import Settings
 
 
@@ -80,7 +81,31 @@ def test_the_script_may_be_called_code() -> None:
     assert parse_call({"code": "print(1)"}).arguments.script == "print(1)"
     both = parse_call({"code": "1", "script": "2"})
     assert both.arguments.script == "2"
-    assert "'code'" in both.notes[0]
+    assert both.notes == ("script and code mean the same; script was used.",)
+    assert parse_call({"code": "1", "script": ""}).arguments.script == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "meaning"),
+    [
+        ("source", "1", "script", "1"),
+        ("timeout", 5, "timeout_seconds", 5.0),
+        ("packages", ["six"], "dependencies", ("six",)),
+        ("requirements", "six\nattrs", "dependencies", ("six", "attrs")),
+    ],
+)
+def test_names_that_models_use_for_an_argument_are_understood(
+    name: str, value: object, field: str, meaning: object
+) -> None:
+    call = parse_call({"script": "x", name: value} if field != "script" else {name: value})
+    assert getattr(call.arguments, field) == meaning
+    assert not call.notes
+
+
+def test_of_two_other_names_the_first_is_used_and_that_is_said() -> None:
+    call = parse_call({"script": "x", "requirements": ["a"], "packages": ["b"]})
+    assert call.arguments.dependencies == ("a",)
+    assert call.notes == ("requirements and packages mean the same; requirements was used.",)
 
 
 @pytest.mark.parametrize("name", [name for name in ExecuteArguments.model_fields if name != "script"])
@@ -133,13 +158,43 @@ def test_a_version_may_be_sent_as_a_number(value: object, version: str) -> None:
 def test_unknown_arguments_are_named_and_the_likely_one_is_suggested() -> None:
     notes = parse_call({"script": "x", "timeout_ms": 1, "\ud800": 2}).notes
     assert notes[0] == "Ignored unknown argument 'timeout_ms'; did you mean timeout_seconds?"
-    assert "known: script, dependencies" in notes[1]
+    assert "known are script, dependencies" in notes[1]
     for note in notes:
         note.encode()
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("argv", "args"),
+        ("arguments", "args"),
+        ("input", "stdin"),
+        ("python", "python_version"),
+        ("dependancies", "dependencies"),
+        ("Timeout-Seconds", "timeout_seconds"),
+    ],
+)
+def test_what_a_name_may_have_meant_is_suggested(name: str, meant: str) -> None:
+    assert parse_call({"script": "x", name: 1}).notes == (
+        f"Ignored unknown argument '{name}'; did you mean {meant}?",
+    )
+
+
+@pytest.mark.parametrize("name", ["language", "lang", "env", "files", "cwd", "description"])
+def test_a_name_that_is_like_none_leads_to_no_guess(name: str) -> None:
+    assert "did you mean" not in parse_call({"script": "x", name: 1}).notes[0]
+
+
+def test_without_a_network_the_dependencies_argument_is_described_as_unavailable() -> None:
+    offline = input_schema(Settings(ca_bundle=None, network=Network.NONE))["properties"]["dependencies"]
+    assert "--network none" in offline["description"]
+
+
 def test_unknown_arguments_are_named_in_an_error_too() -> None:
-    with pytest.raises(RequestError, match=r"script: missing.*'scrypt'; did you mean script"):
+    with pytest.raises(
+        RequestError,
+        match=r"script: missing or empty\. Accepted: .* text\. Ignored unknown argument 'scrypt'; did you mean script",
+    ):
         parse_call({"scrypt": "print(1)"})
 
 
@@ -189,3 +244,9 @@ def test_splitting_loses_nothing_but_commas_and_blanks(text: str) -> None:
 def test_a_list_is_left_as_it_is() -> None:
     assert requirement_list(["a", 1]) == ["a", 1]
     assert argument_list(["a", True]) == ["a", True]
+
+
+def test_thousands_of_unknown_arguments_are_named_by_a_few() -> None:
+    call = parse_call({"script": "1"} | {f"x{n}": n for n in range(5000)})
+    assert len(call.notes) == 6
+    assert call.notes[-1] == "Ignored 4,995 more unknown arguments."

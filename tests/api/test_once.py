@@ -11,7 +11,16 @@ import pytest
 
 from python_exec_sandbox.api.once import PassThrough, exit_code, run_once
 from python_exec_sandbox.api.runtime import Backend
-from python_exec_sandbox.errors import EngineUnreachable, ImageUnavailable, PoolUnavailable, RequestError
+from python_exec_sandbox.drivers.docker.failure import EngineRefused, create_failure
+from python_exec_sandbox.errors import (
+    CreateFailed,
+    EngineUnreachable,
+    ImageUnavailable,
+    PoolUnavailable,
+    PythonUnavailable,
+    RequestError,
+    SandboxError,
+)
 from python_exec_sandbox.model.result import OutputStream, Verdict
 from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult
 
@@ -79,7 +88,9 @@ def test_the_exit_code_is_the_scripts_own_or_says_whose_end_it_was(ended: RunRes
     [
         (RequestError("the script is empty"), 2),
         (EngineUnreachable("no engine: start Docker"), 2),
-        (ImageUnavailable("the image is missing"), 125),
+        (ImageUnavailable("the image is missing"), 2),
+        (PythonUnavailable("the image has no 3.12"), 2),
+        (CreateFailed("it broke"), 125),
         (PoolUnavailable("no sandbox: the image is missing"), 125),
     ],
 )
@@ -96,6 +107,33 @@ def test_a_missing_engine_is_known_behind_the_pools_words() -> None:
     error = PoolUnavailable("no sandbox can be made")
     error.__cause__ = EngineUnreachable("no engine")
     assert anyio.run(run_once, REQUEST, Outcome(error).open()) == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "code"),
+    [
+        (400, "unknown or invalid runtime name: runsx", 2),
+        (500, "Range of CPUs is from 0.01 to 2.00, as there are only 2 CPUs available", 2),
+        (503, "unknown or invalid runtime name, try later", 125),
+        (500, "something new", 125),
+    ],
+)
+def test_what_a_setting_can_mend_is_told_from_a_failure_of_the_engine(
+    status: int, said: str, code: int
+) -> None:
+    refusal = EngineRefused("make a sandbox", status, said)
+    failure = create_failure(refusal, "x")
+    failure.__cause__ = refusal
+    error = PoolUnavailable("no sandbox can be made")
+    error.__cause__ = failure
+    assert anyio.run(run_once, REQUEST, Outcome(error).open()) == code
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, 125), (404, 2)])
+def test_an_image_that_may_be_had_a_moment_later_is_nothing_for_a_person(status: int, code: int) -> None:
+    error: SandboxError = ImageUnavailable("the image can't be pulled")
+    error.__cause__ = EngineRefused("pull", status, "x")
+    assert anyio.run(run_once, REQUEST, Outcome(error).open()) == code
 
 
 def test_output_passes_through_byte_by_byte(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

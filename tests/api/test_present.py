@@ -101,7 +101,12 @@ def test_a_small_stream_is_shown_whole_beside_a_large_one() -> None:
 
 @pytest.mark.parametrize(
     ("module", "package"),
-    [("humanize", "humanize"), ("cv2", "opencv-python-headless"), ("yaml.nodes", "pyyaml")],
+    [
+        ("humanize", "humanize"),
+        ("cv2", "opencv-python-headless"),
+        ("yaml.nodes", "pyyaml"),
+        ("distutils.util", "setuptools"),
+    ],
 )
 def test_a_missing_module_leads_to_its_package(module: str, package: str) -> None:
     text = present(failed(f"Traceback\nModuleNotFoundError: No module named '{module}'\n".encode())).text
@@ -182,3 +187,51 @@ def test_meta_names_verdict_driver_and_amounts() -> None:
 def test_presenting_loads_neither_the_protocol_nor_an_event_loop() -> None:
     code = "import sys, python_exec_sandbox.api.present; print({'mcp', 'anyio', 'docker'} & set(sys.modules))"
     assert subprocess.check_output([sys.executable, "-c", code], timeout=60) == b"set()\n"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "ModuleNotFoundError: No module named 'tkinter'",
+        "ImportError: No module named 'tkinter', please install the python3-tk package",
+    ],
+)
+def test_a_part_of_python_that_is_not_there_leads_to_no_package(last: str) -> None:
+    text = present(failed(f"Traceback\n{last}\n".encode())).text
+    assert "tkinter is part of Python but not in the sandbox" in text
+    assert "dependencies argument" not in text
+
+
+def test_a_part_that_python_has_lost_leads_to_no_package() -> None:
+    text = present(failed(b"Traceback\nModuleNotFoundError: No module named 'cgi'\n")).text
+    assert "cgi is no longer part of Python" in text
+    assert "dependencies argument" not in text
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "/usr/bin/python3.13: No module named pip\nsubprocess.CalledProcessError: x",
+        "ModuleNotFoundError: No module named 'pip'",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'pip'",
+        "/bin/sh: 1: pip: not found\nTraceback\nValueError",
+        '  File "/work/script.py", line 1\n    !pip install x\n    ^\nSyntaxError: invalid syntax',
+    ],
+)
+def test_whoever_calls_pip_is_led_to_dependencies(said: str) -> None:
+    text = present(failed(f"{said}\n".encode())).text
+    assert "pip is not here; name packages in dependencies." in text
+    assert '["pip"]' not in text
+
+
+@pytest.mark.parametrize(
+    "said", ["ModuleNotFoundError: No module named 'pipeline'", "ValueError: pipe: not found"]
+)
+def test_what_only_begins_like_pip_is_not_pip(said: str) -> None:
+    assert "pip is not here" not in present(failed(f"{said}\n".encode())).text
+
+
+def test_without_a_network_no_package_is_suggested() -> None:
+    text = present(failed(b"ModuleNotFoundError: No module named 'yaml'\n"), can_install=False).text
+    assert "--network none" in text
+    assert "dependencies argument" not in text

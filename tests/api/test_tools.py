@@ -14,6 +14,7 @@ from mcp_types import CallToolResult, TextContent
 from python_exec_sandbox.api import progress as progress_module
 from python_exec_sandbox.api.app import build, instructions
 from python_exec_sandbox.api.tools import META_KEY
+from python_exec_sandbox.model.limits import MIB
 from python_exec_sandbox.setting_values import Network
 from python_exec_sandbox.settings import Settings
 from tests.support.fake_serving import open_obedient
@@ -160,12 +161,52 @@ async def test_the_tool_is_described_for_clients_that_judge_by_hints_and_cut_lon
     assert not {"anyOf", "oneOf", "$ref"} & tool.input_schema.keys()
 
 
+async def test_the_description_tells_what_a_model_must_know_before_it_writes() -> None:
+    async with connected(memory=1024 * MIB, cpus=2) as client:
+        text = (await client.list_tools()).tools[0].description or ""
+    for words in (
+        *(
+            "1 GiB memory",
+            "2 processors",
+            "256 MiB disk (working folder 128 MiB, /tmp 64 MiB)",
+            "704 MiB for packages",
+        ),
+        *("files are lost", "no pip and no git", "over 8000 characters is cut in the middle"),
+    ):
+        assert words in text, words
+
+
+@pytest.mark.parametrize("network", list(Network))
+async def test_the_longest_description_is_not_cut(network: Network) -> None:
+    async with connected(
+        network=network,
+        memory=1000 * 1024 * MIB - 12345,
+        disk=999 * 1024 * MIB - 123,
+        cpus=255.123456,
+        pids=32_768,
+        max_timeout=86399.875,
+        default_timeout=86398.875,
+        show_chars=1_000_000,
+    ) as client:
+        assert len((await client.list_tools()).tools[0].description or "") <= 1000
+
+
+async def test_where_an_engine_was_looked_for_is_not_for_the_model() -> None:
+    async with connected() as client:
+        text = text_of(await call(client, "searched"))
+    assert (
+        text == "not run: no sandbox can be made at present: No container engine could be used. Start Docker."
+    )
+
+
 async def test_without_a_network_the_world_is_closed() -> None:
     async with connected(network=Network.NONE) as client:
         tool = (await client.list_tools()).tools[0]
     assert tool.annotations is not None
     assert tool.annotations.open_world_hint is False
     assert "have no network" in (tool.description or "")
+    assert "no packages can be installed" in (tool.description or "")
+    assert "named in dependencies" not in (tool.description or "")
 
 
 @pytest.mark.parametrize("network", list(Network))

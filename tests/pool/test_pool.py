@@ -177,7 +177,7 @@ async def test_a_full_queue_refuses_at_once_and_says_how_long_it_is() -> None:
     async with Pool(driver, config(idle_target=0, max_waiting=1)) as pool, anyio.create_task_group() as tasks:
         tasks.start_soon(pool.acquire, "3.13", LONG)
         await until(lambda: pool.stats().waiting == 1)
-        with pytest.raises(PoolBusy, match=r"1 calls wait .* most allowed is 1"):
+        with pytest.raises(PoolBusy, match=r"1 call waits .* most allowed is 1"):
             await pool.acquire("3.13", timeout=LONG)
         tasks.cancel_scope.cancel()
 

@@ -3,9 +3,11 @@ import math
 import pytest
 
 from python_exec_sandbox.errors import RequestError
+from python_exec_sandbox.model.limits import SandboxLimits
 from python_exec_sandbox.run.arguments import (
     MAX_STDIN_BYTES,
     check_args,
+    check_fits,
     check_job_size,
     choose_seconds,
     encode_stdin,
@@ -46,3 +48,21 @@ def test_the_run_time_is_the_default_or_what_was_asked_for() -> None:
 def test_a_run_time_out_of_range_is_refused(wanted: float) -> None:
     with pytest.raises(RequestError, match="timeout_seconds"):
         choose_seconds(wanted, default=30, longest=300)
+
+
+def test_a_run_time_that_is_refused_is_shown_as_it_was_sent() -> None:
+    with pytest.raises(RequestError, match=r"not -1\."):
+        choose_seconds(-1.0, default=30, longest=300)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 1e-9, 0.09, math.nan, math.inf])
+def test_a_run_time_that_is_none_is_refused(seconds: float) -> None:
+    with pytest.raises(RequestError, match=r"at least 0\.1"):
+        choose_seconds(seconds, default=30, longest=300)
+
+
+def test_a_script_that_would_fill_the_working_folder_is_refused_with_the_limit() -> None:
+    disk = SandboxLimits(disk_bytes=16 * 1024 * 1024).disk_shares()
+    check_fits(b"x" * (4 * 1024 * 1024), disk)
+    with pytest.raises(RequestError, match=r"more than half of the working folder \(8 MiB\)"):
+        check_fits(b"x" * (4 * 1024 * 1024 + 1), disk)

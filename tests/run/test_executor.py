@@ -236,7 +236,7 @@ async def test_a_sandbox_that_never_reports_is_given_up_and_its_output_kept() ->
 
     pool = ScriptedPool([hangs])
     with anyio.fail_after(10):
-        result = await executor(pool, guard_seconds=0.01).run(RunRequest(script="1", timeout_seconds=0.01))
+        result = await executor(pool, guard_seconds=0.01).run(RunRequest(script="1", timeout_seconds=0.1))
     assert result.verdict is Verdict.SANDBOX_LOST
     assert result.stdout.total_bytes == 6
     assert pool.all_given_back()
@@ -298,3 +298,27 @@ async def test_kept_output_is_bounded_per_stream() -> None:
     result = await executor(ScriptedPool([floods])).run(RunRequest(script="1"))
     assert len(result.stdout.head + result.stdout.tail) == 100 * 1024
     assert result.stdout.total_bytes == 100 * 65536
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        RunRequest(script="1", dependencies=("six",)),
+        RunRequest(script='# /// script\n# dependencies = ["six"]\n# ///'),
+    ],
+)
+async def test_dependencies_are_refused_at_once_where_nothing_can_be_installed(request_: RunRequest) -> None:
+    pool = ScriptedPool([prints])
+    runs = Executor(pool, ExecutorOptions(driver="fake", can_install=False))
+    with pytest.raises(RequestError, match="runs with --network none"):
+        await runs.run(request_)
+    assert not pool.asked
+    assert (await runs.run(RunRequest(script="1"))).verdict is Verdict.OK
+
+
+async def test_the_default_python_is_one_to_choose_even_where_the_image_is_somebodys_own() -> None:
+    pool = ScriptedPool([prints, prints])
+    runs = Executor(pool, ExecutorOptions(driver="fake", default_python="3.12"))
+    await runs.run(RunRequest(script="1"))
+    await runs.run(RunRequest(script="1", python_version="3.14"))
+    assert [python for python, _ in pool.asked] == ["3.12", "3.14"]

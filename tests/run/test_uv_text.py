@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from python_exec_sandbox.run.uv_text import MAX_REASON_CHARACTERS, advice, shorten
+from python_exec_sandbox.run.uv_text import MAX_REASON_CHARACTERS, advice, names_no_room, shorten
 
 NOT_FOUND = """\
 Using Python 3.13.9 environment at: /env
@@ -61,3 +62,50 @@ def test_a_long_proof_keeps_its_beginning_and_its_end() -> None:
     line = shorten("Because " + " and ".join(f"package{n}" for n in range(1000)) + " therefore the end.")
     assert line.startswith("Because package0")
     assert line.endswith("therefore the end.")
+
+
+UNTRUSTED = """\
+error: Request failed after 3 retries
+  cause: Failed to fetch: https://index.example/simple/six/
+  cause: invalid peer certificate: UnknownIssuer
+
+hint: Consider enabling use of system TLS certificates with the `--system-certs`
+      command-line flag
+"""
+
+
+def test_a_certificate_that_is_not_trusted_leads_to_the_servers_own_setting() -> None:
+    assert advice(UNTRUSTED) == (
+        "The index's certificate isn't trusted in the sandbox: start the server with --ca-bundle FILE."
+    )
+    assert shorten(UNTRUSTED).endswith("UnknownIssuer")
+
+
+def test_hints_about_the_installers_own_flags_are_left_out_and_others_stay() -> None:
+    text = "error: It failed\nhint: Set UV_X to go on\nhint: The package is yanked\nhint: See\n  --flag\n\nThe end"
+    assert shorten(text) == "It failed hint: The package is yanked The end"
+
+
+@pytest.mark.parametrize(
+    ("requirement", "package"),
+    [
+        ("yaml", "pyyaml"),
+        ("PIL>=9", "pillow"),
+        ("sklearn[x]", "scikit-learn"),
+        ("cv2 ; x", "opencv-python-headless"),
+    ],
+)
+def test_a_module_named_as_a_dependency_leads_to_its_package(requirement: str, package: str) -> None:
+    name = requirement.partition(">")[0].partition("[")[0].partition(" ")[0]
+    failed = (
+        f"error: No solution\n  cause: Because {name.lower()} was not found in the package registry and x"
+    )
+    assert f"its package is {package}" in advice(failed, ["six", requirement])
+    assert "its package is" not in advice(
+        "Because six was not found in the package registry", ["six", requirement]
+    )
+
+
+def test_no_room_is_known_by_the_systems_own_words() -> None:
+    assert names_no_room("x: No space left on device (os error 28)")
+    assert not names_no_room(UNREACHABLE)

@@ -170,3 +170,41 @@ def test_an_exit_code_alone_reaches_no_verdict_but_ok_and_failed(
 ) -> None:
     told = judged(exit_code=code, notes=notes, usage=Usage(memory_kills=kills, process_refusals=kills))
     assert told.verdict is (Verdict.OK if code == 0 else Verdict.FAILED)
+
+
+NO_ROOM = "error: Failed to extract archive\n  cause: failed to write to file `/env/x`: No space left on device (os error 28)"
+
+
+@pytest.mark.parametrize(("notes", "full"), [(NO_ROOM, ()), ("", ("/env",)), (NO_ROOM, ("/env",))])
+def test_packages_that_find_no_room_name_the_room_and_nothing_to_mend(
+    notes: str, full: tuple[str, ...]
+) -> None:
+    told = judged(StopReason.INSTALL_FAILED, notes=notes, usage=Usage(full_paths=full))
+    assert told.verdict is Verdict.REQUIREMENTS_FAILED
+    assert "No room to install: packages may take 192 MiB here" in told.sentence
+    assert "larger --memory" in told.sentence
+    assert "ewer or smaller packages" in told.sentence
+    assert "Mend" not in told.sentence
+
+
+def test_a_full_disk_names_the_share_that_is_full() -> None:
+    told = judged(exit_code=1, usage=Usage(full_paths=("/tmp",)))
+    assert told.verdict is Verdict.DISK_FULL
+    assert "/tmp holds 64 MiB; the working folder 128 MiB" in told.sentence
+    everything = judged(
+        exit_code=1, usage=Usage(full_paths=("/work", "/dev/shm", "/home/sandbox", "/env"))
+    ).sentence
+    for share in (
+        "/work holds 128 MiB",
+        "/dev/shm holds 48 MiB",
+        "/home/sandbox holds 16 MiB",
+        "/env holds 192 MiB",
+    ):
+        assert share in everything
+
+
+def test_the_requirements_tell_modules_from_packages() -> None:
+    report = RunReport(
+        reason=StopReason.INSTALL_FAILED, notes="Because yaml was not found in the package registry, x."
+    )
+    assert "its package is pyyaml" in judge(report, RUN, SANDBOX, ("yaml",)).sentence

@@ -61,3 +61,10 @@ def test_what_can_not_be_had_is_refused_and_the_choice_is_named(
         choose(wanted, requires)
     for word in [*words, "3.13, 3.14, 3.15"]:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(("wanted", "requires"), [(None, "<3.13"), ("3", "<3.13")])
+def test_the_choice_is_listed_once(wanted: str | None, requires: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        choose(wanted, requires)
+    assert str(caught.value).count("3.13, 3.14, 3.15") == 1

@@ -100,6 +100,20 @@ def test_addresses_that_are_not_of_the_network_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "a @ git+https://x.org/a",
+        "git+https://x.org/a",
+        "a[b] @ git+ssh://git@x.org/a.git@v1",
+        "GIT+HTTP://x.org/a",
+    ],
+)
+def test_what_needs_git_is_refused_with_what_to_write_instead(text: str) -> None:
+    assert "git, which is not in the sandbox" in problem(text)
+    assert "NAME @ https://...zip" in problem(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "https://x.org/a.whl",
         "a @ https://x.org/${TOKEN}",
         "a\n--index-url=x",

@@ -85,9 +85,12 @@ def test_bytes_are_decoded_by_mark_and_cookie() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"a = 1\rb = 2\r\nc = '\xff'", ["Line 3", "0xff"]),
+        (b"a = 1\rb = 2\r\nc = '\xff'", ["not UTF-8", "byte 0xff in line 3"]),
+        (b"# caf\xe9\n", ["not UTF-8 (byte 0xe9 in line 1)", "coding: NAME"]),
+        (b"# coding: utf-8\n\n'\xe9'", ["Line 3", "0xe9"]),
+        (b"```python\nprint(1)\n```\n", ["Markdown fence"]),
         (b"\xef\xbb\xbf# coding: latin-1\n1", ["encoding"]),
-        (b"\xff\xfea\0", ["encoding"]),
+        (b"\xff\xfea\0", ["byte 0xff in line 1"]),
         (b"# coding: base64\n1", ["base64"]),
     ],
 )

@@ -1,14 +1,14 @@
 """Our server over a backend that obeys its scripts, as a process of its own: ``python -m`` this.
 
 A script is one word and an argument: ``wait SECONDS``, ``say TEXT``, ``bytes HEX``, ``print TEXT`` (into this
-process's own stdout), ``busy``, ``unreachable``, ``crash``, ``install SECONDS``. ``FAKE_CLOSED`` names a file that
+process's own stdout), ``busy``, ``unreachable``, ``searched``, ``crash``, ``install SECONDS``. ``FAKE_CLOSED`` names a file that
 is written when the backend was closed, ``FAKE_CLOSE_SECONDS`` is how long that takes; ``FAKE_STARTED`` names
 one that is written when a script starts.
 """
 
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,6 +22,22 @@ from python_exec_sandbox.model.result import OutputStream, Phase, Verdict
 from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult
 from python_exec_sandbox.setting_sources import load_settings
 from python_exec_sandbox.stream.capture import Capture
+
+TRIED = "No container engine could be used.\n  unix:///nowhere.sock: gone\n  nothing at /x\nStart Docker."
+
+
+def _caused(text: str, cause: str) -> PoolUnavailable:
+    error = PoolUnavailable(text)
+    error.__cause__ = EngineUnreachable(cause)
+    return error
+
+
+FAILURES: dict[str, Callable[[], Exception]] = {
+    "busy": lambda: PoolBusy("32 calls wait already, the limit is 32; call again later"),
+    "unreachable": lambda: _caused("no engine: start Docker", "no engine"),
+    "searched": lambda: _caused(f"no sandbox can be made at present: {TRIED}", TRIED),
+    "crash": lambda: RuntimeError("a fault of ours"),
+}
 
 
 class ObedientExecutor:
@@ -48,12 +64,10 @@ class ObedientExecutor:
             case "print":
                 sys.stdout.write(argument)
                 os.write(1, argument.encode())
-            case "busy":
-                raise PoolBusy("32 calls wait already, the limit is 32; call again later")
-            case "unreachable":
-                raise PoolUnavailable("no engine: start Docker") from EngineUnreachable("no engine")
-            case "crash":
-                raise RuntimeError("a fault of ours")
+            case _:
+                if make := FAILURES.get(word):
+                    failure = make()
+                    raise failure
         for stream, capture in captures.items():
             await listener.output(stream, capture.captured().head)
         failed = word == "fail"

@@ -13,6 +13,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import MCPServer
 
 from python_exec_sandbox import __version__
+from python_exec_sandbox.api.effective import limits_in_words
 from python_exec_sandbox.api.runtime import Backend, OpenBackend, Runtime
 from python_exec_sandbox.api.stdio import serve
 from python_exec_sandbox.api.tools import execute_python_tool
@@ -63,15 +64,16 @@ def build(settings: Settings, open_backend: OpenBackend | None = None) -> Applic
 def instructions(settings: Settings) -> str:
     """What a client tells its model about this server; at most 2,000 characters, or clients cut it."""
     network = {
-        Network.NONE: "Scripts have no network; dependencies can't be installed then.",
-        Network.FULL: "Scripts can reach the network.",
+        Network.NONE: "Scripts have no network, and no packages can be installed.",
+        Network.FULL: "Scripts can reach the network. There is no pip and no git: name packages in dependencies.",
     }[settings.network]
     return (
         "Runs Python scripts in throwaway sandboxes on this machine. Each call starts from nothing: a fresh"
         " process, empty folders, no packages but the standard library and those named in dependencies; nothing"
-        " is kept between calls, so one script must do the whole job and print what you want to know."
+        " is kept between calls, files neither, so one script must do the whole job and print what you want to know."
+        f" Of output over {settings.show_chars} characters only the beginning and the end are shown."
         f" {network} Scripts see none of the user's files: pass data in the script, in args or in stdin."
-        f" Limits: {settings.memory.human_readable()} memory, {settings.pids} processes,"
+        f" Limits: {limits_in_words(settings)},"
         f" {settings.default_timeout:g} s run time unless timeout_seconds says otherwise"
         f" (at most {settings.max_timeout:g} s)."
         " The first line of an answer says how the script ended; a traceback carries the line numbers of the"

@@ -20,10 +20,29 @@ from pydantic_core import ErrorDetails
 
 from python_exec_sandbox.api.lists import argument_list, requirement_list
 from python_exec_sandbox.errors import RequestError
-from python_exec_sandbox.setting_values import parse_seconds
+from python_exec_sandbox.setting_values import Network, parse_seconds
 from python_exec_sandbox.settings import Settings
 
-ALIASES = {"code": "script"}
+ALIASES = {
+    "code": "script",
+    "source": "script",
+    "timeout": "timeout_seconds",
+    "packages": "dependencies",
+    "requirements": "dependencies",
+}
+"""Names that models use for an argument; understood without a word."""
+
+MEANT = {
+    "argv": "args",
+    "arguments": "args",
+    "input": "stdin",
+    "python": "python_version",
+    "version": "python_version",
+}
+"""Names that are not understood but lead to the right one, beside those that are spelled like it."""
+
+ALIKE = 0.72
+"""How alike names must be to suggest one for the other: timeout_ms and timeout are, lang and args aren't."""
 
 ACCEPTED_FORMS = {
     "script": "the Python source as text",
@@ -56,6 +75,10 @@ class ExecuteArguments(BaseModel):
     stdin: StrictStr = ""
 
 
+MAX_NOTED = 5
+"""Unknown arguments that an answer names; a caller who sends more has another problem."""
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedCall:
     """A call that can be carried out; ``notes`` are sentences that belong into its answer."""
@@ -71,22 +94,30 @@ def parse_call(raw: Mapping[str, Any]) -> ParsedCall:
         RequestError: arguments are missing or have a wrong shape; names each with its accepted form.
     """
     known: dict[str, Any] = {}
-    unknown: list[str] = []
-    for name, value in raw.items():
+    sources: dict[str, str] = {}
+    notes: list[str] = []
+    # An argument's own name goes before others for it; those go by their order.
+    unknown = [name for name in raw if ALIASES.get(name, name) not in ExecuteArguments.model_fields]
+    notes += map(_unknown_note, unknown[:MAX_NOTED])
+    if len(unknown) > MAX_NOTED:
+        notes.append(f"Ignored {len(unknown) - MAX_NOTED:,} more unknown arguments.")
+    for name in sorted(raw.keys() - unknown, key=lambda name: (name in ALIASES, list(raw).index(name))):
         field = ALIASES.get(name, name)
-        if field not in ExecuteArguments.model_fields or (field != name and field in raw):
-            unknown.append(name)
-        elif not _means_default(field, value):
-            known[field] = value
-    notes = tuple(_unknown_note(name) for name in unknown)
+        if _means_default(field, raw[name]):
+            continue
+        if field in known:
+            notes.append(f"{sources[field]} and {name} mean the same; {sources[field]} was used.")
+        else:
+            known[field], sources[field] = raw[name], name
     if "script" not in known:
-        missing = f"script: missing or empty; accepted: {ACCEPTED_FORMS['script']}"
-        raise RequestError(" ".join((missing, *notes)))
+        raise RequestError(
+            " ".join((f"script: missing or empty. Accepted: {ACCEPTED_FORMS['script']}.", *notes))
+        )
     try:
         arguments = ExecuteArguments.model_validate(known)
     except ValidationError as error:
         raise RequestError(" ".join((_worded(error), *notes))) from None
-    return ParsedCall(arguments, notes)
+    return ParsedCall(arguments, tuple(notes))
 
 
 def input_schema(settings: Settings) -> dict[str, Any]:
@@ -95,19 +126,20 @@ def input_schema(settings: Settings) -> dict[str, Any]:
     Clients drop ``default`` and bounds from schemas, so that the descriptions carry them.
     """
     texts = {"type": "array", "items": {"type": "string"}}
+    packages = (
+        "Not available: the server runs with --network none, so no packages can be installed."
+        if settings.network is Network.NONE
+        else 'Packages to install first, as PEP 508 requirements such as ["requests", "numpy>=2"]. A "# /// script"'
+        " block in the script works too."
+    )
     return {
         "type": "object",
         "properties": {
             "script": {"type": "string", "description": "Python source to run, as in a file of its own."},
-            "dependencies": texts
-            | {
-                "description": "Packages to install first, as PEP 508 requirements such as "
-                '["requests", "numpy>=2"]. A "# /// script" block in the script works too. Default: none.',
-                "default": [],
-            },
+            "dependencies": texts | {"description": f"{packages} Default: none.", "default": []},
             "timeout_seconds": {
                 "type": "number",
-                "description": f"Longest run in seconds, above 0, at most {settings.max_timeout:g}; installing"
+                "description": f"Longest run in seconds, at least 0.1, at most {settings.max_timeout:g}; installing"
                 f" does not count. Default: {settings.default_timeout:g}.",
                 "default": settings.default_timeout,
             },
@@ -135,9 +167,16 @@ def _means_default(field: str, value: object) -> bool:
 
 def _unknown_note(name: str) -> str:
     shown = ascii(name[:60])
-    close = difflib.get_close_matches(name, ExecuteArguments.model_fields, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(ExecuteArguments.model_fields)}."
-    return f"Ignored unknown argument {shown}; {hint}"
+    fields = list(ExecuteArguments.model_fields)
+    plain = name[:60].lower().replace("-", "_")
+    close = (
+        [plain]
+        if plain in MEANT
+        else difflib.get_close_matches(plain, [*fields, *ALIASES], n=1, cutoff=ALIKE)
+    )
+    if close:
+        return f"Ignored unknown argument {shown}; did you mean {(ALIASES | MEANT).get(close[0], close[0])}?"
+    return f"Ignored unknown argument {shown}; known are {', '.join(fields)}."
 
 
 def _worded(error: ValidationError) -> str:

@@ -65,4 +65,5 @@ def executor_options(settings: Settings, driver: str) -> ExecutorOptions:
         install_seconds=settings.install_timeout,
         keep_bytes=settings.max_output_bytes,
         output_kill_bytes=settings.output_kill_bytes,
+        can_install=Network(settings.network) is not Network.NONE,
     )

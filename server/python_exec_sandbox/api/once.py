@@ -12,8 +12,9 @@ import anyio.abc
 import anyio.to_thread
 
 from python_exec_sandbox.api.ending import SIGNAL_BASE, ending_signals, leave
+from python_exec_sandbox.api.refusals import is_for_a_person
 from python_exec_sandbox.api.runtime import Backend
-from python_exec_sandbox.errors import ConfigurationError, EngineUnreachable, RequestError, SandboxError
+from python_exec_sandbox.errors import SandboxError
 from python_exec_sandbox.model.result import OutputStream, Phase, Verdict
 from python_exec_sandbox.run.records import RunRequest, RunResult
 
@@ -87,7 +88,7 @@ async def _outcome(request: RunRequest, backend: Backend) -> int:
         return SIGNAL_BASE + signal.SIGPIPE
     except SandboxError as error:
         tell(str(error))
-        return _refusal_code(error)
+        return EXIT_WRONG_USE if is_for_a_person(error) else EXIT_OTHER
     for note in result.notes:
         tell(note)
     if result.verdict not in {Verdict.OK, Verdict.FAILED}:
@@ -131,16 +132,6 @@ def exit_code(result: RunResult) -> int:
             return SIGNAL_BASE + (result.signal or 0)
         case _:
             return result.exit_code or EXIT_OTHER
-
-
-def _refusal_code(error: SandboxError) -> int:
-    """Wrong use and a missing engine are for the person to mend; anything else is a failure of ours."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ConfigurationError | RequestError | EngineUnreachable):
-            return EXIT_WRONG_USE
-        cause = cause.__cause__
-    return EXIT_OTHER
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

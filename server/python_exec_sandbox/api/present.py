@@ -30,12 +30,16 @@ class Presented:
 
 
 def present(
-    result: RunResult, *, show_chars: int = SHOW_CHARACTERS, reader: str = "read_output"
+    result: RunResult,
+    *,
+    show_chars: int = SHOW_CHARACTERS,
+    reader: str = "read_output",
+    can_install: bool = True,
 ) -> Presented:
     """The text of ``result``: status, reason, what it printed, advice, one line of facts.
 
     At most ``show_chars`` characters of output are shown, head and tail; ``reader`` is the tool that
-    reads the rest of what was kept, or empty when there is none.
+    reads the rest of what was kept, or empty when there is none; ``can_install`` whether packages can be had.
     """
     stdout, stderr = clean_captured(result.stdout), clean_captured(result.stderr)
     room = share(stdout.characters, stderr.characters, show_chars)
@@ -44,7 +48,7 @@ def present(
         parts.append(clean_text(result.sentence))
     parts += _section(OutputStream.STDOUT, fit(stdout, room[0]), result, reader)
     parts += _section(OutputStream.STDERR, fit(stderr, room[1]), result, reader)
-    parts += hints(result, stderr.tail or stderr.head)
+    parts += hints(result, stderr.tail or stderr.head, can_install=can_install)
     parts += [f"Note: {clean_text(note)}" for note in result.notes]
     parts.append(_facts(result))
     return Presented(text="\n".join(parts), is_error=result.verdict is not Verdict.OK)

@@ -13,8 +13,10 @@ from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetad
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
 from python_exec_sandbox.api.arguments import input_schema, parse_call
+from python_exec_sandbox.api.effective import limits_in_words
 from python_exec_sandbox.api.present import Presented, meta, present
 from python_exec_sandbox.api.progress import Progress
+from python_exec_sandbox.api.refusals import short_refusal
 from python_exec_sandbox.api.runtime import Backend, Runtime
 from python_exec_sandbox.errors import SandboxError
 from python_exec_sandbox.run.records import RunRequest, RunResult
@@ -59,7 +61,7 @@ class ExecutePython:
             backend = await self.runtime.backend()
             result = await _run_with_progress(backend, RunRequest(**dict(call.arguments)), context)
         except SandboxError as error:
-            return _refused(f"not run: {error}", error)
+            return _refused(f"not run: {short_refusal(error)}", error)
         except Exception as error:  # the model must learn that its script is not to blame
             logger.exception("a call failed")
             return _refused(
@@ -71,7 +73,12 @@ class ExecutePython:
 
     async def _answered(self, result: RunResult) -> CallToolResult:
         def work() -> Presented:
-            return present(result, show_chars=self.settings.show_chars, reader="")
+            return present(
+                result,
+                show_chars=self.settings.show_chars,
+                reader="",
+                can_install=self.settings.network is not Network.NONE,
+            )
 
         if self.settings.max_output_bytes <= INLINE_OUTPUT_BYTES:
             presented = work()
@@ -147,14 +154,20 @@ def execute_python_tool(settings: Settings, runtime: Runtime) -> Tool:
 
 def _description(settings: Settings) -> str:
     """At most 1,000 characters, or clients cut it."""
-    network = "have no network" if settings.network is Network.NONE else "can use the network"
+    offline = settings.network is Network.NONE
+    network = "have no network" if offline else "can use the network"
+    packages = (
+        "Only the standard library is there: without a network no packages can be installed."
+        if offline
+        else "Packages beyond the standard library are installed before the run when named in dependencies or in a"
+        ' "# /// script" block (PEP 723); there is no pip and no git.'
+    )
     return (
         "Run a Python script in a fresh, throwaway sandbox and return how it ended and what it printed"
-        " (stdout and stderr). Print what you want to know: nothing else comes back, and nothing is kept for the"
-        f" next call. Scripts {network} and see no files of the user's machine."
-        " Packages beyond the standard library are installed before the run when named in dependencies or in a"
-        ' "# /// script" block (PEP 723).'
+        " (stdout and stderr). Print what you want to know: files are lost, and nothing is kept for the next call."
+        f" Output over {settings.show_chars} characters is cut in the middle."
+        f" Scripts {network} and see no files of the user's machine. {packages}"
         f" Run time: {settings.default_timeout:g} s by default, at most {settings.max_timeout:g} s."
-        f" Memory: {settings.memory.human_readable()}."
+        f" Limits: {limits_in_words(settings)}."
         " A failed, stopped or timed out script is marked as an error and still returns its output."
     )

@@ -17,6 +17,11 @@ class DiskShares:
     shm: int
     home: int
 
+    def of(self, path: str) -> int | None:
+        """The share of the writable folder ``path``; ``None`` for any other."""
+        named = {"/work": self.work, "/tmp": self.tmp, "/dev/shm": self.shm, "/home/sandbox": self.home}  # noqa: S108  # paths inside the sandbox
+        return named.get(path)
+
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:

@@ -286,6 +286,8 @@ class Pool:
         error = _REFUSALS[kind](text)
         if kind is RefusalKind.UNAVAILABLE:
             error.__cause__ = self._last_failure
+        elif kind is RefusalKind.PYTHON:
+            error.__cause__ = PythonUnavailable(text)
         return error
 
     # Acting on what the state decides

@@ -356,8 +356,9 @@ class PoolState:
         if absent := self._absent.text(python, now):
             return Refuse(ticket, RefusalKind.PYTHON, absent)
         if len(self._waiting) >= self._config.max_waiting:
+            wait = "call waits" if len(self._waiting) == 1 else "calls wait"
             text = (
-                f"{len(self._waiting)} calls wait for a sandbox already and the most allowed is "
+                f"{len(self._waiting)} {wait} for a sandbox already and the most allowed is "
                 f"{self._config.max_waiting}; call again when some have ended, or raise --max-waiting"
             )
             return Refuse(ticket, RefusalKind.BUSY, text)

@@ -5,7 +5,8 @@ import math
 from collections.abc import Sequence
 
 from python_exec_sandbox.errors import RequestError
-from python_exec_sandbox.run.units import show_seconds
+from python_exec_sandbox.model.limits import DiskShares
+from python_exec_sandbox.run.units import show_bytes, show_seconds
 
 MAX_ARGS_BYTES = 24 * 1024
 """As JSON; together with the requirements they travel in one control frame of 64 KiB."""
@@ -62,6 +63,23 @@ def encode_stdin(stdin: str | bytes) -> bytes:
     return data
 
 
+SHORTEST_SECONDS = 0.1
+"""Less is no time to run anything in, and reads as 0 in results."""
+
+
+def check_fits(script: bytes, disk: DiskShares) -> None:
+    """Whether the sandbox can hold the script and leaves it some room to work in.
+
+    Raises:
+        RequestError: it would fill more than half of the working folder.
+    """
+    if len(script) > disk.work // 2:
+        raise RequestError(
+            f"The script has {show_bytes(len(script))}, more than half of the working folder "
+            f"({show_bytes(disk.work)}); send a shorter one, or start the server with a larger --disk."
+        )
+
+
 def choose_seconds(wanted: float | None, *, default: float, longest: float) -> float:
     """The run time to allow.
 
@@ -70,8 +88,8 @@ def choose_seconds(wanted: float | None, *, default: float, longest: float) -> f
     """
     if wanted is None:
         return default
-    if not math.isfinite(wanted) or wanted <= 0:
-        raise RequestError(f"timeout_seconds must be a number above 0, not {wanted!r}.")
+    if not math.isfinite(wanted) or wanted < SHORTEST_SECONDS:
+        raise RequestError(f"timeout_seconds must be at least {SHORTEST_SECONDS:g}, not {wanted:g}.")
     if wanted > longest:
         raise RequestError(
             f"timeout_seconds is {show_seconds(wanted)}; at most {show_seconds(longest)} are allowed "

@@ -9,12 +9,20 @@ from typing import Protocol, Self
 
 import anyio
 import anyio.to_thread
+from packaging.version import Version
 
 from python_exec_sandbox.drivers.base import Sandbox
+from python_exec_sandbox.errors import RequestError
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.limits import RunLimits
 from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason
-from python_exec_sandbox.run.arguments import check_args, check_job_size, choose_seconds, encode_stdin
+from python_exec_sandbox.run.arguments import (
+    check_args,
+    check_fits,
+    check_job_size,
+    choose_seconds,
+    encode_stdin,
+)
 from python_exec_sandbox.run.records import (
     SUPPORTED_PYTHONS,
     ExecutorOptions,
@@ -37,8 +45,16 @@ INLINE_SCRIPT_SIZE = 32 * 1024
 """Up to this length a script is read on the event loop (tens of milliseconds at worst, far less as a
 rule); a longer one in a thread."""
 
+INLINE_REQUIREMENTS_SIZE = 4 * 1024
+"""Likewise for requirements, those in a script's block among them: each takes a fifth of a millisecond."""
+
 READING_THREADS = 1
 """Reading is pure computing: more threads would only take the processor from each other."""
+
+NO_PACKAGES = (
+    "No packages can be installed: the server runs with --network none. Use the standard library only, and name no "
+    "dependencies."
+)
 
 RETRIED = "The first sandbox had ended before the script started; a fresh one was taken."
 
@@ -112,6 +128,8 @@ class Executor:
     def __init__(self, pool: LendsSandboxes, options: ExecutorOptions) -> None:
         self._pool = pool
         self._options = options
+        # An image of somebody's own may have others; the default is what its owner says it has.
+        self._pythons = sorted({*options.pythons, options.default_python}, key=Version)
         self._reading = anyio.CapacityLimiter(READING_THREADS)
 
     async def run(self, request: RunRequest, listener: RunListener | None = None) -> RunResult:
@@ -144,7 +162,7 @@ class Executor:
             if RETRIED in notes or not attempt.may_be_repeated(report):
                 break
             notes = (*notes, RETRIED)
-        judged = judge(report, limits, self._options.sandbox)
+        judged = judge(report, limits, self._options.sandbox, job.requirements)
         logger.info("run %s: %s", job.run_id, judged.verdict)
         return RunResult(
             run_id=job.run_id,
@@ -185,6 +203,9 @@ class Executor:
         with problems.collecting():
             prepared = await self._prepare(request)
             check_job_size(request.args, prepared.requirements)
+            check_fits(prepared.source.data, options.sandbox.disk_shares())
+            if prepared.requirements and not options.can_install:
+                raise RequestError(NO_PACKAGES)
         problems.raise_any()
         if prepared is None:  # can't be: an unprepared script is a problem
             raise AssertionError
@@ -199,13 +220,13 @@ class Executor:
         def work() -> Prepared:
             return prepare(
                 request.script,
-                pythons=self._options.pythons,
+                pythons=self._pythons,
                 default_python=self._options.default_python,
                 dependencies=request.dependencies,
                 python_version=request.python_version,
             )
 
-        if len(request.script) <= INLINE_SCRIPT_SIZE:
+        if _is_quick(request):
             return work()
         return await anyio.to_thread.run_sync(work, limiter=self._reading)
 
@@ -241,3 +262,11 @@ def _few(requirements: tuple[str, ...]) -> str:
     shown = ", ".join(requirements[:3])
     more = len(requirements) - 3
     return f"{shown[:120]} and {more} more" if more > 0 else shown[:120]
+
+
+def _is_quick(request: RunRequest) -> bool:
+    """Whether reading the request takes so little time that the event loop can do it."""
+    script = request.script
+    has_block = b"# ///" in script if isinstance(script, bytes) else "# ///" in script
+    requirements = sum(map(len, request.dependencies)) + (len(script) if has_block else 0)
+    return len(script) <= INLINE_SCRIPT_SIZE and requirements <= INLINE_REQUIREMENTS_SIZE

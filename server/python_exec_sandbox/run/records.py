@@ -91,3 +91,5 @@ class ExecutorOptions:
     output_kill_bytes: int = 1024 * MIB
     guard_seconds: float = 10.0
     """How much longer than its limits a sandbox may take to report, before it counts as lost."""
+    can_install: bool = True
+    """Whether sandboxes have a network over which packages come."""

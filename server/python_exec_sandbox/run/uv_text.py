@@ -1,7 +1,9 @@
 """Shortens what uv says about a failed installation to its reason."""
 
 import re
+from collections.abc import Sequence
 
+from python_exec_sandbox.script.module_names import package_of
 from python_exec_sandbox.stream.clean import clean_text
 
 MAX_REASON_CHARACTERS = 700
@@ -22,6 +24,17 @@ _NO_VERSION = re.compile(
     r"because there (?:is no version of|are no versions of) (\S+?)(?: and|,)", re.IGNORECASE
 )
 _NO_WHEEL = re.compile(r"hint: wheels are required for `([^`]+)`", re.IGNORECASE)
+_NO_ROOM = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+_UNTRUSTED = re.compile(
+    r"unknownissuer|invalid peer certificate|certificate verify failed|self-signed certificate", re.IGNORECASE
+)
+# Up to an empty line, or a line that begins something else. The flags that uv names are not a caller's to set.
+_HINT = re.compile(
+    r"^[ \t]*+hint:[^\n]*+(?:\n(?![ \t]*+(?:hint:|cause:|error:|\n|$))[^\n]*+)*+",
+    re.IGNORECASE | re.MULTILINE,
+)
+_FLAG = re.compile(r"(?<![\w-])--[a-z]|\bUV_[A-Z]")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 _UNREACHABLE = re.compile(
     r"failed to fetch|error sending request|dns error|connection refused", re.IGNORECASE
 )
@@ -31,7 +44,8 @@ def shorten(text: str) -> str:
     """The reason in ``text`` on one line without progress noise, at most 700 characters; may be empty."""
     reason = ""
     seen = set()
-    for line in clean_text(text[-LOOKED_AT_CHARACTERS:]).splitlines():
+    cleaned = clean_text(text[-LOOKED_AT_CHARACTERS:])
+    for line in _HINT.sub(_without_flags, cleaned).splitlines():
         bare = _DECORATION.sub("", _DECORATION.sub("", line)).strip()
         if not bare or bare in seen or _NOISE.match(line):
             continue
@@ -44,8 +58,19 @@ def shorten(text: str) -> str:
     return f"{reason[:half]} … {reason[-half:]}"
 
 
-def advice(text: str) -> str:
-    """What a caller can do about the failure that ``text`` describes, in one sentence."""
+def names_no_room(text: str) -> bool:
+    """Whether ``text`` says that packages found no room."""
+    return bool(_NO_ROOM.search(text[-LOOKED_AT_CHARACTERS:]))
+
+
+def advice(text: str, requirements: Sequence[str] = ()) -> str:
+    """What a caller can do about the failure that ``text`` describes, in one sentence; ``requirements`` are
+    those that were asked for."""
+    text = text[-LOOKED_AT_CHARACTERS:]
+    if _UNTRUSTED.search(text):
+        return "The index's certificate isn't trusted in the sandbox: start the server with --ca-bundle FILE."
+    if mistaken := _module_named(text, requirements):
+        return mistaken
     if match := _NOT_FOUND.search(text):
         return f"There is no package {match[1][:80]} in the index; check the name (it may differ from the import's)."
     if match := _NO_VERSION.search(text):
@@ -55,3 +80,17 @@ def advice(text: str) -> str:
     if _UNREACHABLE.search(text):
         return "The package index could not be reached from the sandbox; look at the network settings."
     return "Mend the dependencies and run it again."
+
+
+def _without_flags(hint: re.Match[str]) -> str:
+    return "" if _FLAG.search(hint[0]) else hint[0]
+
+
+def _module_named(text: str, requirements: Sequence[str]) -> str:
+    """A sentence when a requirement that ``text`` speaks of is a module's name, not its package's."""
+    for requirement in requirements:
+        name = _NAME.match(requirement)
+        package = package_of(name[0]) if name else None
+        if name and package and re.search(rf"(?<![\w-]){re.escape(name[0])}(?![\w-])", text, re.IGNORECASE):
+            return f"{name[0]} is the name of a module; its package is {package}: name that."
+    return ""

@@ -4,6 +4,7 @@ A script can print anything and exit with any code: it can reach ``ok``, ``faile
 way, and nothing else.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -27,13 +28,15 @@ class Judged:
     sentence: str = ""
 
 
-def judge(report: RunReport, run: RunLimits, sandbox: SandboxLimits) -> Judged:
-    """The verdict on ``report`` under these limits."""
+def judge(
+    report: RunReport, run: RunLimits, sandbox: SandboxLimits, requirements: Sequence[str] = ()
+) -> Judged:
+    """The verdict on ``report`` under these limits; ``requirements`` are those that were to be installed."""
     match report.reason:
         case StopReason.LOST:
             return _out_of_memory(report, sandbox) if report.loss is Loss.MEMORY else _lost(report)
         case StopReason.INSTALL_FAILED | StopReason.INSTALL_TIME:
-            return _requirements_failed(report, run, sandbox)
+            return _requirements_failed(report, run, sandbox, requirements)
         case StopReason.STOPPED:
             return Judged(Verdict.CANCELLED, "cancelled", "The run was stopped on request.")
         case StopReason.RUN_TIME | StopReason.OUTPUT_LIMIT | StopReason.EXITED:
@@ -92,14 +95,16 @@ def _lost(report: RunReport) -> Judged:
     )
 
 
-def _requirements_failed(report: RunReport, run: RunLimits, sandbox: SandboxLimits) -> Judged:
+def _requirements_failed(
+    report: RunReport, run: RunLimits, sandbox: SandboxLimits, requirements: Sequence[str]
+) -> Judged:
     did_not_start = "The script did not start."
     if report.usage.memory_kills:
         reason = f"The installation ran out of memory (limit {show_bytes(sandbox.memory_bytes)})."
-    elif report.usage.full_paths:
+    elif report.usage.full_paths or uv_text.names_no_room(report.notes):  # uv frees the room when it fails
         reason = (
-            f"The packages need more room than there is (limit {show_bytes(sandbox.environment_bytes)}). "
-            "Name fewer or smaller packages."
+            f"No room to install: packages may take {show_bytes(sandbox.environment_bytes)} here (the /env share; "
+            "start the server with a larger --memory). Name fewer or smaller packages."
         )
     elif report.reason is StopReason.INSTALL_TIME:
         reason = (
@@ -108,7 +113,8 @@ def _requirements_failed(report: RunReport, run: RunLimits, sandbox: SandboxLimi
         )
     else:
         said = uv_text.shorten(report.notes)
-        reason = f"{said.rstrip('.')}. {uv_text.advice(report.notes)}" if said else uv_text.advice("")
+        advice = uv_text.advice(report.notes, requirements)
+        reason = f"{said.rstrip('.')}. {advice}" if said else advice
     return Judged(Verdict.REQUIREMENTS_FAILED, "dependencies failed", f"{did_not_start} {reason}")
 
 
@@ -139,8 +145,8 @@ def _exited(report: RunReport, sandbox: SandboxLimits) -> Judged:
         return Judged(
             Verdict.DISK_FULL,
             f"disk full: {_paths(report)} ({ended}{after})",
-            f"No room was left in {_paths(report)}; the writable folders hold {show_bytes(sandbox.disk_bytes)} "
-            "together, each its share. Write less, or remove files that are no longer needed.",
+            f"No room was left: {_shares(report, sandbox)}. Write less, remove files that are no longer needed, or "
+            "start the server with a larger --disk.",
         )
     if report.signal is not None:
         return Judged(Verdict.SIGNALLED, f"{ended}{after}", _signal_sentence(report, sandbox))
@@ -175,6 +181,18 @@ def _met_on_the_way(report: RunReport, sandbox: SandboxLimits) -> str:
 
 def _paths(report: RunReport) -> str:
     return _detail(" and ".join(report.usage.full_paths[:4]))
+
+
+def _shares(report: RunReport, sandbox: SandboxLimits) -> str:
+    """What the full folders hold, and the working folder, which holds most."""
+    shares = sandbox.disk_shares()
+    held = []
+    for path in report.usage.full_paths[:4]:
+        share = sandbox.environment_bytes if path == "/env" else shares.of(path)
+        held.append(f"{_detail(path)} holds {show_bytes(share)}" if share is not None else _detail(path))
+    if "/work" not in report.usage.full_paths:
+        held.append(f"the working folder {show_bytes(shares.work)}")
+    return "; ".join(held)
 
 
 def _detail(text: str) -> str:

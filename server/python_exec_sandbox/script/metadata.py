@@ -21,6 +21,17 @@ REFUSED_UV_KEYS = frozenset(
 """Keys of ``[tool.uv]`` that say where packages come from: that is the server's setting, and to ignore
 them could install another package of the same name."""
 
+MAX_DOTS = 100
+"""Dots outside strings in one line of a block; the TOML reader's time grows with the square of a key's parts."""
+
+MAX_CONDITIONS = 64
+"""Whether conditions can hold together takes a time that grows with the square of their number."""
+
+MAX_KEYS = 100
+"""Keys of a block; each unknown one is compared with those that may be meant."""
+
+_STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*+'")
+
 _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -62,6 +73,11 @@ def read_metadata(text: str) -> Metadata:
 
 def _interpret(block: Block) -> Metadata:
     table = _parse(block)
+    if len(table) > MAX_KEYS:
+        raise RequestError(
+            f"The metadata block opened in line {block.line} of the script has {len(table):,} keys; at most "
+            f"{MAX_KEYS} are accepted."
+        )
     problems = Problems()
     notes: list[str] = []
     dependencies = table.get("dependencies", [])
@@ -94,6 +110,9 @@ def _parse(block: Block) -> dict[str, Any]:
             f"The metadata block opened in line {block.line} of the script has {len(content):,} characters; "
             f"at most {MAX_BLOCK_CHARACTERS:,} are accepted."
         )
+    for n, line in enumerate(block.lines, start=1):
+        if _STRING.sub("", line).count(".") > MAX_DOTS:
+            raise RequestError(f"Line {block.line + n} of the script: too many dots for a metadata block.")
     try:
         return tomllib.loads(content)
     except RecursionError as error:
@@ -124,12 +143,17 @@ def _check_requires(value: object, line: int) -> None:
     if not isinstance(value, str):
         raise RequestError(f"Line {line} of the script: 'requires-python' must be a text {example}.")
     try:
-        SpecifierSet(value)
+        conditions = len(SpecifierSet(value))
     except InvalidSpecifier as error:
         raise RequestError(
             f"Line {line} of the script: 'requires-python' is not a version specifier ({value[:80]!r}); "
             f"write one {example}."
         ) from error
+    if conditions > MAX_CONDITIONS:
+        raise RequestError(
+            f"Line {line} of the script: 'requires-python' has {conditions} conditions; at most {MAX_CONDITIONS} are "
+            "accepted."
+        )
 
 
 def _judge_unknown(block: Block, key: str, problems: Problems, notes: list[str]) -> None:

@@ -36,9 +36,9 @@ def choose_python(
         specifier = SpecifierSet(requires)
         before, fitting = fitting, [one for one in fitting if _fits(one, specifier)]
         if not fitting:
+            looked_at = f"asked for{asked} ({_listed(before)})" if before != list(available) else "here"
             raise RequestError(
-                f"The script's requires-python {requires!r} admits none of "
-                f"{'the versions asked for' + asked if asked else 'the Pythons here'} ({_listed(before)}). "
+                f"The script's requires-python {requires!r} admits none of the Pythons {looked_at}. "
                 f"Available are {_listed(available)}.{_hint(specifier, available)}"
             )
     return _nearest(fitting, default)

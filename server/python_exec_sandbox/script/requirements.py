@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import combinations
 from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -15,8 +16,14 @@ from python_exec_sandbox.script.problems import Problems
 MAX_REQUIREMENTS_BYTES = 32 * 1024
 """Room for more than a thousand pinned packages; more is a lock file in the wrong place."""
 
-URL_SCHEMES = frozenset({"https", "http", "git+https", "git+http", "git+ssh"})
-"""What an installer fetches over the network; everything else is a place on some machine."""
+MAX_CONDITIONS = 64
+"""Version conditions for one package, as in ``>=2,<3``. Whether conditions can hold together takes a time
+that grows with the square of their number."""
+
+URL_SCHEMES = frozenset({"https", "http"})
+"""What an installer fetches over the network; everything else is a place on some machine, or needs git."""
+
+_GIT = "git+"
 
 _OPTION = re.compile(r"(^|\s)-")
 _LOOKS_LIKE_PATH = re.compile(r"[./~\\]|[A-Za-z]:[\\/]|[^@\s]*/[^@\s]*$")
@@ -97,6 +104,8 @@ def _refuse_non_requirements(text: str, wish: Wish) -> None:
             f"{_named(wish)} has an installer's option; options are not accepted here. Indexes and the like "
             "are settings of the server; name only packages."
         )
+    if before_url.lower().startswith(_GIT):
+        raise _no_git(wish)
     if "://" in before_url:
         raise RequestError(f"{_named(wish)} is an address without a name; write: NAME @ {text[:80]}")
     if _LOOKS_LIKE_PATH.match(before_url):
@@ -111,6 +120,8 @@ def _check_url(url: str, wish: Wish) -> None:
         scheme, host = urlsplit(url).scheme.lower(), urlsplit(url).netloc
     except ValueError:
         scheme, host = "", ""
+    if scheme in {"git+https", "git+http", "git+ssh"}:
+        raise _no_git(wish)
     if scheme not in URL_SCHEMES or not host:
         raise RequestError(
             f"{_named(wish)} names an address that is not accepted; a sandbox has no files of this machine. "
@@ -122,6 +133,12 @@ def _check_url(url: str, wish: Wish) -> None:
         )
 
 
+def _no_git(wish: Wish) -> RequestError:
+    return RequestError(
+        f"{_named(wish)} needs git, which is not in the sandbox; name an archive instead: NAME @ https://...zip"
+    )
+
+
 def _merge_group(group: list[_Parsed]) -> list[str]:
     """The lines for wishes that share name and marker: one with an address, one with versions."""
     located = [one for one in group if one.requirement.url is not None]
@@ -129,6 +146,7 @@ def _merge_group(group: list[_Parsed]) -> list[str]:
         if other.requirement.url != located[0].requirement.url:
             raise _contradiction(located[0].wish, other.wish)
     versioned = [one for one in group if one.requirement.url is None]
+    _check_number(versioned)
     specifier = _join_specifiers(versioned)
     extras = {extra for one in group for extra in one.requirement.extras}
     lines = []
@@ -143,23 +161,33 @@ def _merge_group(group: list[_Parsed]) -> list[str]:
 
 def _join_specifiers(group: list[_Parsed]) -> SpecifierSet:
     joined = SpecifierSet()
-    for n, one in enumerate(group):
+    for one in group:
         joined &= one.requirement.specifier
-        if joined.is_unsatisfiable():
-            raise _find_contradiction(group[: n + 1])
+    if joined.is_unsatisfiable():
+        raise _find_contradiction(group)
     return joined
 
 
-def _find_contradiction(group: list[_Parsed]) -> RequestError:
-    """The error for a group whose last member made it unsatisfiable."""
-    last = group[-1]
-    if last.requirement.specifier.is_unsatisfiable():
-        return RequestError(
-            f"{_named(last.wish)} asks for versions that can't exist; mend its version numbers."
+def _check_number(group: list[_Parsed]) -> None:
+    conditions = {str(one) for wish in group for one in wish.requirement.specifier}
+    if len(conditions) > MAX_CONDITIONS:
+        raise RequestError(
+            f"{_named(group[0].wish)} and the others for this package name {len(conditions):,} version "
+            f"conditions; at most {MAX_CONDITIONS} are accepted. A lower and an upper bound nearly always do."
         )
-    for one in group[:-1]:
-        if (one.requirement.specifier & last.requirement.specifier).is_unsatisfiable():
-            return _contradiction(one.wish, last.wish)
+
+
+def _find_contradiction(group: list[_Parsed]) -> RequestError:
+    """The error for a group that no version satisfies: one wish, two, or all of them."""
+    different = list({str(one.requirement.specifier): one for one in reversed(group)}.values())[::-1]
+    for one in different:
+        if one.requirement.specifier.is_unsatisfiable():
+            return RequestError(
+                f"{_named(one.wish)} asks for versions that can't exist; mend its version numbers."
+            )
+    for one, other in combinations(different, 2):
+        if (one.requirement.specifier & other.requirement.specifier).is_unsatisfiable():
+            return _contradiction(one.wish, other.wish)
     return RequestError(
         "These requirements exclude each other: "
         + ", ".join(_named(one.wish) for one in group[-8:])

@@ -17,9 +17,13 @@ MAX_SCRIPT_BYTES = 10 * 1024 * 1024
 
 BOM = "\ufeff"
 
+_FENCE = "```"
+"""No Python can begin with it; to strip it silently would move every line."""
+
 _LINE_END = re.compile(r"\r\n?")
 _LINE_END_BYTES = re.compile(rb"\r\n?")
 _TWO_LINES = re.compile(rb"[^\r\n]*+(?:\r\n?|\n)?[^\r\n]*+(?:\r\n?|\n)?")
+_COOKIE = re.compile(rb"^[ \t\f]*+#[^\r\n]*?coding[:=][ \t]*+[-\w.]+", re.MULTILINE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -44,6 +48,11 @@ def from_text(text: str) -> Source:
     problems = Problems()
     if not text.strip():
         problems.add("The script is empty. Send the Python code that is to run.")
+    elif text.lstrip().startswith(_FENCE):
+        problems.add(
+            f"The script begins with a Markdown fence ({_FENCE}). Send the code alone, without the lines of {_FENCE} "
+            "around it."
+        )
     if (at := text.find("\0")) >= 0:
         problems.add(
             f"Line {_line(text, at)} of the script has a NUL byte, which Python refuses in source code. "
@@ -69,18 +78,34 @@ def from_bytes(data: bytes) -> Source:
         RequestError: as :func:`from_text`, or the bytes aren't text in the encoding they declare.
     """
     _check_size(len(data))
+    if wrong := why_not_utf8(data):
+        raise RequestError(f"The script {wrong}")
     encoding = _declared(data)
     try:
         text = data.decode(encoding)
     except UnicodeDecodeError as error:
-        line = _LINE_END.sub("\n", data[: error.start].decode("latin-1")).count("\n") + 1
         raise RequestError(
-            f"Line {line} of the script is not valid {encoding} (byte 0x{data[error.start]:02x}). "
+            f"Line {_line_of_byte(data, error.start)} of the script is not valid {encoding} (byte 0x{data[error.start]:02x}). "
             "Save the file as UTF-8, or declare its encoding in the first line: # -*- coding: NAME -*-"
         ) from error
     except (LookupError, ValueError) as error:
         raise _unusable(encoding) from error
     return from_text(text)
+
+
+def why_not_utf8(data: bytes) -> str:
+    """What is wrong with ``data`` and what to do, as the rest of a sentence, when it declares no encoding
+    and so must be UTF-8, but isn't; else empty."""
+    if _COOKIE.search(_first_two_lines(data)):
+        return ""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return (
+            f"is not UTF-8 (byte 0x{data[error.start]:02x} in line {_line_of_byte(data, error.start)}). Save it as UTF-8, "
+            "or declare its encoding in the first line: # -*- coding: NAME -*-"
+        )
+    return ""
 
 
 def _check_size(size: int) -> None:
@@ -95,12 +120,20 @@ def _line(text: str, at: int) -> int:
     return text.count("\n", 0, at) + 1
 
 
+def _line_of_byte(data: bytes, at: int) -> int:
+    return _LINE_END_BYTES.sub(b"\n", data[:at]).count(b"\n") + 1
+
+
+def _first_two_lines(data: bytes) -> bytes:
+    """With line feeds only."""
+    lines = _TWO_LINES.match(data)
+    return _LINE_END_BYTES.sub(b"\n", lines[0] if lines else b"")
+
+
 def _declared(data: bytes) -> str:
     """The encoding named by a byte order mark or a coding comment in the first two lines, or UTF-8."""
-    lines = _TWO_LINES.match(data)
-    start = _LINE_END_BYTES.sub(b"\n", lines[0] if lines else b"")
     try:
-        return tokenize.detect_encoding(io.BytesIO(start).readline)[0]
+        return tokenize.detect_encoding(io.BytesIO(_first_two_lines(data)).readline)[0]
     except (SyntaxError, LookupError) as error:  # LookupError: a codec that isn't of text, from 3.14 on
         raise RequestError(
             f"The encoding declared in the first two lines of the script can't be used ({error}). "

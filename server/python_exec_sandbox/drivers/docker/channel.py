@@ -9,7 +9,7 @@ import anyio.lowlevel
 
 from python_exec_sandbox.drivers.docker.demux import Demultiplexer, MalformedStream, Source
 
-RECEIVE_BYTES = 256 * 1024
+RECEIVE_BYTES = 64 * 1024
 
 # Enough for a traceback of the runner.
 DIAGNOSIS_BYTES = 4 * 1024

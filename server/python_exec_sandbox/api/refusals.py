@@ -1,0 +1,45 @@
+"""What a refusal to run says to a model, and whether a person must mend something first."""
+
+from python_exec_sandbox.errors import (
+    ConfigurationError,
+    EngineUnreachable,
+    ImageUnavailable,
+    PythonUnavailable,
+    RequestError,
+    SandboxError,
+)
+
+
+def short_refusal(error: SandboxError) -> str:
+    """The text of ``error`` without the list of addresses where no engine was, which the pool logs."""
+    text = str(error)
+    if not any(isinstance(cause, EngineUnreachable) for cause in _causes(error)):
+        return text
+    return " ".join(
+        line for line in text.splitlines() if not line.startswith("  ")
+    )  # what was tried is indented
+
+
+def is_for_a_person(error: SandboxError) -> bool:
+    """Whether trying again is in vain until somebody mends the use, the settings or the engine."""
+    from python_exec_sandbox.drivers.docker.failure import (
+        EngineRefused,
+        advice_for,
+    )  # serving starts without it
+
+    causes = _causes(error)
+    refusals = [cause for cause in causes if isinstance(cause, EngineRefused)]
+    if any(refusal.is_transient for refusal in refusals):
+        return False
+    if any("--" in advice_for(refusal.said) for refusal in refusals):  # a setting that can be named is wrong
+        return True
+    lasting = ConfigurationError | RequestError | EngineUnreachable | ImageUnavailable | PythonUnavailable
+    return any(isinstance(cause, lasting) for cause in causes)
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """``error`` and what it was raised from, outermost first."""
+    causes = [error]
+    while (cause := causes[-1].__cause__) is not None and cause not in causes:
+        causes.append(cause)
+    return causes
