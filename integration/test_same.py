@@ -12,6 +12,7 @@ from integration.same.corpus import CORPUS
 from integration.support.engine import Engine
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network
+from python_exec_sandbox.drivers.docker.users import FIRST_UID, SCRIPT_GID
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.limits import RunLimits, SandboxLimits
 from python_exec_sandbox.model.result import OutputStream, Phase
@@ -79,12 +80,12 @@ async def run_fresh(engine: Engine, image: str, python: str, folder: Path) -> di
     results.chmod(0o777)  # the container's user writes there
 
     def run() -> str:
-        owned = "exec,uid=1000,gid=1000,mode=0700"
+        owned = f"exec,uid={FIRST_UID},gid={SCRIPT_GID},mode=0700"
         engine.client.containers.run(
             image,
             ["-I", "/fresh.py", "/corpus.json", python, "/results/fresh.json"],
             entrypoint="/opt/sandbox/python",
-            user="1000:1000",
+            user=f"{FIRST_UID}:{SCRIPT_GID}",
             hostname="sandbox",
             network_mode="none",
             read_only=True,

@@ -143,7 +143,7 @@ PROCESSES = {
 
 SURROUNDINGS = {
     "environ": "import os; print(sorted(os.environ.items()))",
-    "user": "import getpass, os, pwd; print(getpass.getuser(), os.path.expanduser('~'), pwd.getpwuid(os.getuid()).pw_name, os.getuid(), os.getgroups())",
+    "user": "import getpass, os, pwd; print(getpass.getuser(), os.path.expanduser('~'), pwd.getpwuid(os.getuid()).pw_name, 58000 <= os.getuid() < 59024, os.getgroups())",
     "locale": "import locale, sys; print(locale.getpreferredencoding(), locale.getlocale(), sys.getfilesystemencoding(), sys.getdefaultencoding())",
     "streams": "import sys\nfor s in (sys.stdin, sys.stdout, sys.stderr): print(s.name, s.mode, s.encoding, s.errors, s.line_buffering, s.write_through, s.isatty(), type(s.buffer).__name__)",
     "stdin-empty": "import sys; print(repr(sys.stdin.read()), sys.stdin.fileno())",

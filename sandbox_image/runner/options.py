@@ -12,6 +12,12 @@ PASSED_ON = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "TZ")
 """Variables of the container that a script sees too; all others are made here."""
 
 
+DEFAULT_UID = 58000
+"""The first of the uids that the image names; the driver gives each sandbox one of its own."""
+
+DEFAULT_GID = 1000
+
+
 @dataclass(frozen=True)
 class Options:
     """Where everything lies and which Python waits."""
@@ -28,8 +34,8 @@ class Options:
         parser.add_argument("--python", required=True)
         parser.add_argument("--pythons", default="/opt/sandbox/pythons.json")
         parser.add_argument("--uv", default="/usr/local/bin/uv")
-        parser.add_argument("--uid", type=int, default=1000)
-        parser.add_argument("--gid", type=int, default=1000)
+        parser.add_argument("--uid", type=int, default=DEFAULT_UID)
+        parser.add_argument("--gid", type=int, default=DEFAULT_GID)
         parser.add_argument("--work", default="/work")
         parser.add_argument("--home", default="/home/sandbox")
         parser.add_argument("--packages", default="/env")

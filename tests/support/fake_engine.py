@@ -55,7 +55,22 @@ class Cut:
     """Do what is asked, but close the connection instead of answering."""
 
 
-Fault = Refuse | Hang | Late | Cut
+@dataclass
+class Endless:
+    """Answer with ``head`` and then ``body`` for ever, or until the other side has enough."""
+
+    head: bytes = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+    body: bytes = b"{"
+
+
+@dataclass
+class Says:
+    """Answer with this in place of what was asked for."""
+
+    body: bytes
+
+
+Fault = Refuse | Hang | Late | Cut | Endless | Says
 
 
 class RunnerEnd:
@@ -86,7 +101,7 @@ class FakeEngine:
     """What it was asked is in ``requests`` ("POST /containers/create"), what exists in ``containers``.
 
     ``faults`` are by operation: version, create, attach, start, kill, remove, inspect, list, image, build,
-    pull, events. ``player`` is called in a thread when an attached container was started; the stream ends
+    pull, events, ping, networks, network, unmake. ``player`` is called in a thread when an attached container was started; the stream ends
     when it returns. ``greeting`` goes out in one packet with the headers of an attach.
     """
 
@@ -94,6 +109,7 @@ class FakeEngine:
         self.path = path
         self.containers: dict[str, FakeContainer] = {}
         self.images: dict[str, dict[str, str]] = {}
+        self.networks: list[dict[str, Any]] = []
         self.faults: dict[str, Fault] = {}
         self.requests: list[str] = []
         self.headers: dict[str, dict[str, str]] = {}
@@ -145,6 +161,24 @@ class FakeEngine:
         container = FakeContainer(secrets.token_hex(32), secrets.token_hex(4), {"Labels": labels})
         self.containers[container.id] = container
         return container
+
+    def add_network(self, name: str, created: str = "2026-01-01", icc: str = "false") -> str:
+        """A bridge; its id."""
+        network = {
+            "Id": secrets.token_hex(32),
+            "Name": name,
+            "Created": created,
+            "Driver": "bridge",
+            "Options": {"com.docker.network.bridge.enable_icc": icc},
+        }
+        self.networks.append(network)
+        return str(network["Id"])
+
+    def end_events(self) -> None:
+        """Hang up on every subscriber, and on nobody else."""
+        while self._subscribers:
+            with contextlib.suppress(OSError):  # hung up already
+                self._subscribers.pop().shutdown(socket.SHUT_RDWR)
 
     def find(self, key: str) -> FakeContainer | None:
         return next((c for c in self.containers.values() if key in {c.id, c.name}), None)
@@ -213,6 +247,10 @@ _ROUTES: tuple[tuple[str, str, str], ...] = (
     ("POST", r"/build", "build"),
     ("POST", r"/images/create", "pull"),
     ("GET", r"/events", "events"),
+    ("GET", r"/_ping", "ping"),
+    ("GET", r"/networks", "networks"),
+    ("POST", r"/networks/create", "network"),
+    ("DELETE", r"/networks/([^/]+)", "unmake"),
 )
 
 
@@ -273,17 +311,32 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.server.engine.stopped.wait(LONGEST_WAIT_SECONDS)
                 self.close_connection = True
                 return False
+            case Endless():
+                self._flood(fault)
+                return False
+            case Says():
+                self._send(200, fault.body)
+                return False
             case Late():
                 fault.reached.set()
                 fault.gate.wait(LONGEST_WAIT_SECONDS)
         return True
+
+    def _flood(self, fault: Endless) -> None:
+        self.close_connection = True
+        with contextlib.suppress(OSError):  # the other side has enough
+            self.connection.sendall(fault.head)
+            while not self.server.engine.stopped.is_set():
+                self.connection.sendall(fault.body * (65536 // len(fault.body)))
 
     def _answer(self, status: int, value: Any = None) -> None:
         if self._muted:
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)
             return
-        data = b"" if value is None else json.dumps(value).encode()
+        self._send(status, b"" if value is None else json.dumps(value).encode())
+
+    def _send(self, status: int, data: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
@@ -338,7 +391,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         engine.player(RunnerEnd(engine, container, self.connection))
 
     def _on_start(self, key: str) -> None:
+        engine = self.server.engine
         if (container := self._container(key)) is not None:
+            mode = container.body.get("HostConfig", {}).get("NetworkMode", "none")
+            if mode not in {"none", "bridge", *(network["Id"] for network in engine.networks)}:
+                self._error(404, f"network {mode} not found")
+                return
+            names = [network["Name"] for network in engine.networks]
+            if len(names) > len(set(names)):
+                self._error(400, f"network {names[0]} is ambiguous ({len(names)} matches found on name)")
+                return
             container.state = "running"
             container.started.set()
             self._answer(204)
@@ -362,6 +424,33 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _on_list(self) -> None:
         found = self.server.engine.containers.values()
         self._answer(200, [{"Id": c.id, "Labels": c.body.get("Labels", {})} for c in found])
+
+    def _on_ping(self) -> None:
+        self._send(200, b"OK")
+
+    def _on_networks(self) -> None:
+        """The filter by name takes a part of it, as the engine's does."""
+        (wanted,) = json.loads(self.query["filters"])["name"]
+        self._answer(200, [n for n in self.server.engine.networks if wanted in n["Name"]])
+
+    def _on_network(self) -> None:
+        engine, asked = self.server.engine, json.loads(self.body)
+        if any(network["Name"] == asked["Name"] for network in engine.networks):
+            self._error(409, f"network with name {asked['Name']} already exists")
+            return
+        made = {**asked, "Id": secrets.token_hex(32), "Created": "2026-02-02"}
+        engine.networks.append(made)
+        self._answer(201, {"Id": made["Id"], "Warning": ""})
+
+    def _on_unmake(self, key: str) -> None:
+        engine = self.server.engine
+        if any(c.body.get("HostConfig", {}).get("NetworkMode") == key for c in engine.containers.values()):
+            self._error(403, f"error while removing network: network x id {key} has active endpoints")
+        elif not any(network["Id"] == key for network in engine.networks):
+            self._error(404, f"network {key} not found")
+        else:
+            engine.networks = [network for network in engine.networks if network["Id"] != key]
+            self._answer(204)
 
     def _on_image(self, reference: str) -> None:
         labels = self.server.engine.images.get(reference)

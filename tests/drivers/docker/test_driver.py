@@ -158,8 +158,8 @@ async def test_importing_and_opening_the_driver_needs_neither_the_sdk_nor_an_eng
     [
         (("oom",), 137, Loss.MEMORY, "memory killer"),
         (("kill",), 137, Loss.KILLED, "through the engine"),
-        ((), 137, Loss.KILLED, "from outside"),
-        ((), 1, Loss.FAULT, "exit code 1. The runner said: Traceback of the runner"),
+        ((), 137, Loss.KILLED, "doesn't say by whom"),
+        ((), 1, Loss.FAULT, "exit code 1; it said: Traceback of the runner"),
     ],
 )
 async def test_a_sandbox_lost_in_a_run_is_explained_by_the_engines_events(
@@ -438,3 +438,154 @@ async def test_a_ca_bundle_that_is_missing_is_a_setting_to_mend(
     async with DockerDriver(replace(options, ca_bundle=tmp_path / "absent.pem")) as driver:
         with anyio.fail_after(10), pytest.raises(ConfigurationError, match=r"absent\.pem can't be read"):
             await driver.create("3.13")
+
+
+def uid_in(engine: FakeEngine, sandbox: AttachedSandbox) -> int:
+    command = engine.containers[sandbox.id].body["Cmd"]
+    return int(command[command.index("--uid") + 1])
+
+
+async def test_every_living_sandbox_has_a_user_of_its_own(engine: FakeEngine, driver: DockerDriver) -> None:
+    with anyio.fail_after(20):
+        sandboxes = [await driver.create("3.13") for _ in range(4)]
+        uids = {uid_in(engine, sandbox) for sandbox in sandboxes}
+        assert len(uids) == 4
+        assert driver._users.taken == uids
+        folders = engine.containers[sandboxes[0].id].body["HostConfig"]["Tmpfs"]
+        assert f"uid={uid_in(engine, sandboxes[0])},gid=1000,mode=0700" in folders["/work"]
+        for sandbox in sandboxes:
+            await sandbox.destroy()
+            await sandbox.destroy()
+    assert not driver._users.taken
+
+
+async def test_a_user_is_kept_until_the_end_of_its_sandbox_is_confirmed(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    engine.player = ready_then_silent
+    with anyio.fail_after(10):
+        sandbox = await driver.create("3.13")
+        uid = uid_in(engine, sandbox)
+        engine.faults["remove"] = Refuse(500, "driver failed to remove root filesystem")
+        with pytest.raises(DriverError):
+            await sandbox.destroy()
+        assert driver._users.taken == {uid}
+        del engine.faults["remove"]
+        await sandbox.destroy()
+    assert not driver._users.taken
+
+
+@pytest.mark.parametrize("operation", ["create", "attach", "start"])
+async def test_a_failure_at_any_step_gives_its_user_back(
+    engine: FakeEngine, driver: DockerDriver, operation: str
+) -> None:
+    engine.faults[operation] = Refuse(500, "odd")
+    with anyio.fail_after(10), pytest.raises(CreateFailed, match="odd"):
+        await driver.create("3.13")
+    assert not driver._users.taken
+
+
+async def test_sandboxes_share_the_network_that_keeps_them_apart(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    with anyio.fail_after(10):
+        modes = {
+            engine.containers[(await driver.create("3.13")).id].body["HostConfig"]["NetworkMode"]
+            for _ in range(2)
+        }
+    assert modes == {engine.networks[0]["Id"]}
+    assert engine.requests.count("GET /networks") == 2  # before it was made and after it
+
+
+async def test_a_network_that_vanished_is_made_again(engine: FakeEngine, driver: DockerDriver) -> None:
+    with anyio.fail_after(10):
+        await driver.create("3.13")
+        engine.networks.clear()
+        sandbox = await driver.create("3.13")
+        assert sandbox.alive
+    assert engine.containers[sandbox.id].body["HostConfig"]["NetworkMode"] == engine.networks[0]["Id"]
+    assert engine.requests.count("POST /networks/create") == 2
+
+
+async def test_a_second_network_of_the_name_that_turns_up_is_removed(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    with anyio.fail_after(10):
+        await driver.create("3.13")
+        engine.add_network("python-exec-sandbox", created="2026-03-03")
+        sandbox = await driver.create("3.13")
+        assert sandbox.alive
+    assert len(engine.networks) == 1
+
+
+async def test_a_network_that_vanishes_again_and_again_is_an_error_with_advice(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    engine.faults["start"] = Refuse(404, "network python-exec-sandbox not found")
+    with anyio.fail_after(10), pytest.raises(CreateFailed, match=r"not found.*--network none"):
+        await driver.create("3.13")
+    assert engine.containers == {}
+
+
+async def test_a_network_that_can_not_be_made_leaves_no_container(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    engine.faults["network"] = Refuse(500, "Failed to Setup IP tables")
+    with anyio.fail_after(10), pytest.raises(CreateFailed, match=r"Failed to Setup.*--network none"):
+        await driver.create("3.13")
+    assert "POST /containers/create" not in engine.requests
+
+
+async def test_an_engine_that_goes_away_in_a_run_is_named_at_once(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    def play(end: RunnerEnd) -> None:
+        end.send(READY)
+        end.receive()
+        threading.Thread(target=end.engine.stop).start()
+        end.engine.stopped.wait(10)
+
+    engine.player = play
+    with anyio.fail_after(10):
+        sandbox = await driver.create("3.13")
+        assert await anyio.to_thread.run_sync(engine.subscribed.wait, 5)
+        begin = anyio.current_time()
+        report = await run(sandbox)
+        took = anyio.current_time() - begin
+        await anyio.to_thread.run_sync(engine.stopped.wait, 5)
+    assert report.loss is Loss.KILLED
+    assert report.notes == f"the container engine at {engine.address} went away"
+    assert took < 1.5  # instead of the 1.8 s that its events are waited for
+    engine.start()  # for the fixture to stop
+
+
+async def test_an_engine_that_only_hangs_up_is_not_said_to_be_gone(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    def play(end: RunnerEnd) -> None:
+        end.send(READY)
+        end.receive()
+        end.engine.end_events()
+
+    engine.player = play
+    with anyio.fail_after(10):
+        sandbox = await driver.create("3.13")
+        assert await anyio.to_thread.run_sync(engine.subscribed.wait, 5)
+        report = await run(sandbox)
+    assert report.loss is Loss.KILLED
+    assert report.notes == f"the container engine at {engine.address} ended its connections"
+
+
+async def test_events_that_broke_off_before_do_not_hide_why_a_sandbox_died(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    engine.player = dying("oom")
+    with anyio.fail_after(10):
+        sandbox = await driver.create("3.13")
+        assert await anyio.to_thread.run_sync(engine.subscribed.wait, 5)
+        engine.subscribed.clear()
+        engine.end_events()
+        assert await anyio.to_thread.run_sync(engine.subscribed.wait, 5)
+        await driver._feed.listening.wait()
+        report = await run(sandbox)
+    assert report.loss is Loss.MEMORY

@@ -26,14 +26,14 @@ DESTROY: tuple[str, dict[str, str]] = ("destroy", {})
         ([OOM, DIE_137], Loss.MEMORY, "memory killer"),
         ([OOM, OOM, DIE_137, DESTROY], Loss.MEMORY, "memory killer"),
         ([DIE_137, OOM, DESTROY], Loss.MEMORY, "memory killer"),
-        ([KILL, DIE_137], Loss.KILLED, "from outside through the engine (signal 9)"),
+        ([KILL, DIE_137], Loss.KILLED, "through the engine with signal 9"),
         ([OOM, KILL, DIE_137], Loss.KILLED, "through the engine"),
         ([KILL, DIE_137, OOM], Loss.KILLED, "through the engine"),
         ([DIE_137, DESTROY], Loss.KILLED, "doesn't say by whom"),
-        ([("die", {"exitCode": "1"})], Loss.FAULT, "exit code 1. The runner said: Traceback"),
+        ([("die", {"exitCode": "1"})], Loss.FAULT, "exit code 1; it said: Traceback"),
         ([OOM, ("die", {"exitCode": "1"})], Loss.FAULT, "exit code 1"),
         ([DESTROY], Loss.KILLED, "doesn't say by whom"),
-        ([], Loss.FAULT, "doesn't say why. The runner said: Traceback"),
+        ([], Loss.FAULT, "doesn't say why; it said: Traceback"),
         ([OOM], Loss.FAULT, "doesn't say why"),
     ],
 )
@@ -46,6 +46,23 @@ async def test_the_order_of_the_events_tells_why(
     told, sentence = fate.explain("Traceback")
     assert told is loss
     assert words in sentence
+    assert "the sandbox" not in sentence.lower()  # the verdict's sentence around it begins with that
+
+
+@pytest.mark.parametrize("code", ["9" * 5000, None, 1, [], "-1", ""])
+async def test_an_exit_code_that_is_none_ends_nothing(code: object) -> None:
+    fate = Fate()
+    fate.note("die", {"exitCode": code})
+    assert fate.died.is_set()
+    assert fate.exit_code == (1 if code == 1 else None)
+
+
+async def test_a_signal_is_quoted_in_a_few_characters() -> None:
+    fate = Fate()
+    fate.note("kill", {"signal": "\x1b" + "9" * 10_000})
+    fate.note(*DIE_137)
+    assert len(fate.explain("")[1]) < 60
+    assert fate.explain("")[1].isprintable()
 
 
 async def test_a_death_by_signal_nine_is_not_clear_before_the_removal() -> None:
@@ -100,7 +117,8 @@ async def test_the_feed_subscribes_again_when_the_engine_comes_back() -> None:
             await subscribe.all_used.wait()
             tasks.cancel_scope.cancel()
     assert fate.explain("")[0] is Loss.MEMORY
-    assert feed.listening.is_set()
+    assert feed.interrupted.is_set()
+    assert not feed.listening.is_set()
 
 
 async def test_events_of_containers_that_nobody_watches_are_not_kept() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from python_exec_sandbox.drivers.docker.options import Network
 from python_exec_sandbox.drivers.docker.spec import CA_BUNDLE_PATH, SandboxSpec
 from python_exec_sandbox.errors import ConfigurationError
 from python_exec_sandbox.model.limits import MIB, SandboxLimits
@@ -14,13 +13,14 @@ SPEC = SandboxSpec(
     image="sha256:0123",
     python="3.13",
     limits=SandboxLimits(),
-    network=Network.NONE,
+    network="0a1b2c",
+    uid=58001,
     labels={"python-exec-sandbox.instance": "a1"},
 )
 
 GOLDEN = {
     "Image": "sha256:0123",
-    "Cmd": ["--python", "3.13"],
+    "Cmd": ["--python", "3.13", "--uid", "58001"],
     "User": "0:0",
     "WorkingDir": "/",
     "Hostname": "sandbox",
@@ -39,7 +39,7 @@ GOLDEN = {
         "CapAdd": ["SETUID", "SETGID", "KILL"],
         "SecurityOpt": ["no-new-privileges"],
         "Privileged": False,
-        "NetworkMode": "none",
+        "NetworkMode": "0a1b2c",
         "IpcMode": "private",
         "CgroupnsMode": "private",
         "PidMode": "",
@@ -53,10 +53,10 @@ GOLDEN = {
         ],
         "ShmSize": 50331648,
         "Tmpfs": {
-            "/work": "rw,exec,nosuid,nodev,size=134217728,uid=1000,gid=1000,mode=0700",
-            "/tmp": "rw,exec,nosuid,nodev,size=67108864,uid=1000,gid=1000,mode=1777",
-            "/home/sandbox": "rw,exec,nosuid,nodev,size=16777216,uid=1000,gid=1000,mode=0700",
-            "/env": "rw,exec,nosuid,nodev,size=201326592,uid=1000,gid=1000,mode=0700",
+            "/work": "rw,exec,nosuid,nodev,size=134217728,uid=58001,gid=1000,mode=0700",
+            "/tmp": "rw,exec,nosuid,nodev,size=67108864,uid=58001,gid=1000,mode=1777",
+            "/home/sandbox": "rw,exec,nosuid,nodev,size=16777216,uid=58001,gid=1000,mode=0700",
+            "/env": "rw,exec,nosuid,nodev,size=201326592,uid=58001,gid=1000,mode=0700",
             "/run/runner": "rw,noexec,nosuid,nodev,size=1048576,uid=0,gid=0,mode=0711",
         },
         "LogConfig": {"Type": "none", "Config": {}},
@@ -67,10 +67,6 @@ GOLDEN = {
 
 def test_the_body_is_what_it_was() -> None:
     assert SPEC.body() == GOLDEN
-
-
-def test_full_network_is_the_default_bridge() -> None:
-    assert replace(SPEC, network=Network.FULL).body()["HostConfig"]["NetworkMode"] == "bridge"
 
 
 def test_a_runtime_is_named_only_when_asked_for() -> None:
@@ -100,6 +96,8 @@ def test_more_arguments_follow_the_runners_python() -> None:
     assert replace(SPEC, runner_arguments=("--more", "x")).body()["Cmd"] == [
         "--python",
         "3.13",
+        "--uid",
+        "58001",
         "--more",
         "x",
     ]

@@ -76,7 +76,8 @@ class JsonLines:
     """Cuts a stream into JSON objects, one a line; what isn't an object is passed over."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []  # pieces, as one that grows would be copied with each of them
+        self._rest_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[dict[str, object]]:
         """The objects that are complete now.
@@ -84,13 +85,22 @@ class JsonLines:
         Raises:
             OSError: a line without end.
         """
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _MAX_LINE_BYTES:
-            raise OSError(f"the engine sent an event of more than {_MAX_LINE_BYTES} bytes")
-        for line in lines:
+        first, *more = data.split(b"\n")
+        self._keep(first)
+        for last in more:
+            line = b"".join(self._rest)
+            self._rest.clear()
+            self._rest_bytes = 0
+            self._keep(last)
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError):
                 continue
             if isinstance(value, dict):
                 yield value
+
+    def _keep(self, piece: bytes) -> None:
+        self._rest.append(piece)
+        self._rest_bytes += len(piece)
+        if self._rest_bytes > _MAX_LINE_BYTES:
+            raise OSError(f"the engine sent a message of more than {_MAX_LINE_BYTES} bytes")

@@ -24,8 +24,10 @@ from python_exec_sandbox.drivers.docker.identity import Life, ServerIdentity, li
 from python_exec_sandbox.drivers.docker.image import ImageKeeper
 from python_exec_sandbox.drivers.docker.keeper import ContainerKeeper
 from python_exec_sandbox.drivers.docker.labels import INSTANCE, container_labels, owner_of
+from python_exec_sandbox.drivers.docker.network import NetworkKeeper
 from python_exec_sandbox.drivers.docker.options import DockerOptions
 from python_exec_sandbox.drivers.docker.spec import SandboxSpec
+from python_exec_sandbox.drivers.docker.users import UserIds
 from python_exec_sandbox.errors import ConfigurationError, DriverError, EngineUnreachable, ImageUnavailable
 
 if TYPE_CHECKING:
@@ -69,6 +71,8 @@ class DockerDriver:
         self._threads = anyio.CapacityLimiter(_THREADS)
         self._feed = EventFeed()
         self._images = ImageKeeper(self._options, self._tasks, self._threads)
+        self._network = NetworkKeeper(self._options.network)
+        self._users = UserIds()
         self._connection = Connection(
             self._options.docker_host,
             f"{INSTANCE}={self._options.instance}",
@@ -100,15 +104,25 @@ class DockerDriver:
         """
         gateway = await self._connection.gateway()
         try:
-            image = await self._images.ensure(gateway)
-            name = f"python-exec-sandbox-{secrets.token_hex(8)}"
-            body = (await self._spec(gateway, image, python)).body()
-            return await self._make(gateway, name, body, python)
+            try:
+                return await self._create(gateway, python)
+            except EngineRefused as refusal:
+                if not self._network.forget_if_gone(refusal):
+                    raise
+                return await self._create(gateway, python)  # with a network that is made again
         except EngineRefused as refusal:
             raise self._refused(refusal) from refusal
         except EngineUnreachable:
             self._drop(gateway)
             raise
+
+    async def _create(self, gateway: "Gateway", python: str) -> AttachedSandbox:
+        image = await self._images.ensure(gateway)
+        network = await self._network.mode(gateway)
+        with self._users.lent() as uid:
+            spec = await self._spec(gateway, image, python, network, uid)
+            made = _Made(f"python-exec-sandbox-{secrets.token_hex(8)}", uid)
+            return await self._make(gateway, made, spec.body(), python)
 
     def _refused(self, refusal: EngineRefused) -> DriverError:
         failure = create_failure(refusal, self._options.image or "built from this package")
@@ -120,7 +134,7 @@ class DockerDriver:
         self._connection.drop(gateway)
         self._images.forget()  # the next engine may be another one
 
-    async def _spec(self, gateway: "Gateway", image: str, python: str) -> SandboxSpec:
+    async def _spec(self, gateway: "Gateway", image: str, python: str, network: str, uid: int) -> SandboxSpec:
         options = self._options
         if self._server is None:
             self._server = await anyio.to_thread.run_sync(own_identity, limiter=self._threads)
@@ -128,7 +142,8 @@ class DockerDriver:
             image=image,
             python=python,
             limits=options.limits,
-            network=options.network,
+            network=network,
+            uid=uid,
             labels=container_labels(options.instance, self._server, datetime.now(UTC)),
             runtime=options.runtime,
             ca_bundle=await self._ca_bundle(gateway),
@@ -148,11 +163,10 @@ class DockerDriver:
         return await anyio.to_thread.run_sync(_resolved_file, bundle, limiter=self._threads)
 
     async def _make(
-        self, gateway: "Gateway", name: str, body: dict[str, object], python: str
+        self, gateway: "Gateway", made: "_Made", body: dict[str, object], python: str
     ) -> AttachedSandbox:
-        made = _Made(name)
         try:
-            created = await gateway.create(name, body)
+            created = await gateway.create(made.name, body)
             for warning in created.warnings:
                 logger.warning("the container engine says: %s", warning)
             made.fate = self._feed.watch(created.id)
@@ -161,7 +175,7 @@ class DockerDriver:
             with anyio.move_on_after(_EVENTS_SECONDS):
                 await self._feed.listening.wait()
             await gateway.start(created.id)
-            keeper = ContainerKeeper(made.channel, made.fate, lambda: self._remove(made))
+            keeper = ContainerKeeper(made.channel, made.fate, self._feed, gateway, lambda: self._remove(made))
             sandbox = AttachedSandbox(
                 sandbox_id=created.id, python=python, channel=made.channel, keeper=keeper
             )
@@ -202,6 +216,13 @@ class DockerDriver:
             self._drop(gateway)
             raise
         self._feed.forget(made.id)
+        self._give_back(made)
+
+    def _give_back(self, made: "_Made") -> None:
+        """Its user id is free again, once: later it may be another sandbox's."""
+        if made.uid is not None:
+            self._users.give_back(made.uid)
+            made.uid = None
 
     async def _remove_by(self, gateway: "Gateway", made: "_Made") -> None:
         if made.fate.destroyed.is_set():
@@ -241,8 +262,9 @@ class DockerDriver:
 class _Made:
     """What exists of a container so far; ``name`` is good for its removal from the first moment."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, uid: int | None = None) -> None:
         self.name = name
+        self.uid = uid
         self.id = ""
         self.fate = Fate()
         self.channel: AttachedChannel | None = None

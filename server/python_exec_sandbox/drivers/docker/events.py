@@ -7,7 +7,8 @@ against ``kill, die``.
 
 import logging
 import random
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import anyio
@@ -15,6 +16,7 @@ import anyio
 from python_exec_sandbox.drivers.docker.channel import close_socket, receive_some
 from python_exec_sandbox.drivers.docker.chunked import ChunkDecoder, JsonLines
 from python_exec_sandbox.drivers.docker.facts import EventStream
+from python_exec_sandbox.drivers.docker.failure import quote
 from python_exec_sandbox.errors import DriverError
 from python_exec_sandbox.model.result import Loss
 
@@ -23,6 +25,9 @@ logger = logging.getLogger(__name__)
 # An engine that is being restarted is back in a few seconds; asking more often helps nobody.
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 10.0
+
+# Of what an event says; a signal is a number or a short name.
+_WORD_CHARS = 20
 
 SIGKILL_EXIT_CODE = 137
 
@@ -37,17 +42,17 @@ class Fate:
     died: anyio.Event = field(default_factory=anyio.Event)
     destroyed: anyio.Event = field(default_factory=anyio.Event)
 
-    def note(self, action: str, attributes: dict[str, str]) -> None:
-        """Take in one event."""
+    def note(self, action: str, attributes: Mapping[str, object]) -> None:
+        """Take in one event; its attributes may be anything."""
         match action:
             case "oom":
                 # The engine may tell of the memory after the death it caused.
                 self.cause = self.cause if self.cause == "kill" and self.died.is_set() else "oom"
             case "kill" if not self.died.is_set():
-                self.cause, self.signal = "kill", attributes.get("signal")
+                self.cause, self.signal = "kill", quote(str(attributes.get("signal") or ""), _WORD_CHARS)
             case "die":
-                code = attributes.get("exitCode", "")
-                self.exit_code = int(code) if code.isdecimal() else None
+                code = str(attributes.get("exitCode"))
+                self.exit_code = int(code) if re.fullmatch("[0-9]{1,3}", code) else None
                 self.died.set()
             case "destroy":
                 self.died.set()
@@ -63,22 +68,22 @@ class Fate:
         )
 
     def explain(self, diagnosis: str) -> tuple[Loss, str]:
-        """Why the container ended, as far as is known; ``diagnosis`` is what its runner had to say."""
-        said = f" The runner said: {diagnosis}" if diagnosis else ""
+        """Why the container ended, as far as is known; ``diagnosis`` is what its runner had to say.
+
+        The text is what can be added to "the sandbox was ended from outside" or "failed"; it repeats neither.
+        """
+        said = f"; it said: {diagnosis}" if diagnosis else ""
         killed = self.exit_code in {SIGKILL_EXIT_CODE, None}
         if not self.died.is_set():
-            return Loss.FAULT, f"The sandbox's connection ended, and the engine doesn't say why.{said}"
+            return Loss.FAULT, f"its connection ended, and the engine doesn't say why{said}"
         if self.cause == "oom" and killed:
-            return Loss.MEMORY, "The kernel's memory killer ended the sandbox itself."
+            return Loss.MEMORY, "the kernel's memory killer took its runner"
         if self.cause == "kill":
-            name = f" (signal {self.signal})" if self.signal else ""
-            return Loss.KILLED, f"The sandbox was ended from outside through the engine{name}."
+            name = f" with signal {self.signal}" if self.signal else ""
+            return Loss.KILLED, f"killed through the engine{name}"
         if killed:
-            return (
-                Loss.KILLED,
-                f"The sandbox was ended from outside, and the engine doesn't say by whom.{said}",
-            )
-        return Loss.FAULT, f"The sandbox's runner ended by itself with exit code {self.exit_code}.{said}"
+            return Loss.KILLED, f"killed, and the engine doesn't say by whom{said}"
+        return Loss.FAULT, f"its runner ended by itself with exit code {self.exit_code}{said}"
 
 
 class EventFeed:
@@ -90,7 +95,9 @@ class EventFeed:
     def __init__(self) -> None:
         self._fates: dict[str, Fate] = {}
         self.listening = anyio.Event()
-        """Set once the engine has accepted a subscription."""
+        """Set while there is a subscription that the engine has accepted."""
+        self.interrupted = anyio.Event()
+        """Set while there is none any more; what happened to containers meanwhile is never told."""
 
     def watch(self, container: str) -> Fate:
         """What becomes of a container; begin before it is started."""
@@ -108,7 +115,6 @@ class EventFeed:
             except DriverError as error:
                 logger.debug("no events from the engine for now: %s", error)
             else:
-                self.listening.set()
                 pause = _FIRST_PAUSE_SECONDS
                 await self._listen(stream)
                 logger.info("the engine ended its events; subscribing again")
@@ -122,6 +128,8 @@ class EventFeed:
         chunks = ChunkDecoder() if stream.chunked else None
         lines = JsonLines()
         data = stream.raw.early
+        self.interrupted = anyio.Event()
+        self.listening.set()
         try:
             while chunks is None or not chunks.ended:
                 for event in lines.feed(chunks.feed(data) if chunks is not None else data):
@@ -132,6 +140,8 @@ class EventFeed:
             logger.debug("the engine's events broke off: %s", error)
         finally:
             close_socket(sock)
+            self.listening = anyio.Event()
+            self.interrupted.set()
 
     def _sort(self, event: dict[str, object]) -> None:
         actor = event.get("Actor")

@@ -29,6 +29,17 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundNetwork:
+    """``created`` is the engine's own text; it sorts by time."""
+
+    id: str
+    name: str
+    created: str
+    driver: str
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class BuildRequest:
     """``context`` is a tar archive with a Dockerfile at its top; ``anonymous`` asks no credential helper."""
 

@@ -7,19 +7,34 @@ from python_exec_sandbox.errors import CreateFailed, DriverError, ImageUnavailab
 # An engine's text can quote a whole build log.
 _QUOTE_CHARS = 600
 
+# Of what is no engine's text at all.
+_GARBAGE_CHARS = 200
+
+
+def quote(text: str, limit: int = _GARBAGE_CHARS) -> str:
+    """At most ``limit`` characters of ``text``, all printable, in one line; fit for a message or a log."""
+    # Cut first: what is looked at may be megabytes of anything.
+    shown = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * limit]).split())
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
 
 class EngineRefused(DriverError):
     """The engine answered a call with an error: its HTTP status and its own words."""
 
     def __init__(self, doing: str, status: int, said: str) -> None:
         self.status = status
-        self.said = said.strip()[:_QUOTE_CHARS] or "(no reason given)"
+        self.said = quote(said, _QUOTE_CHARS) or "(no reason given)"
         super().__init__(f"The container engine refused to {doing} (status {status}): {self.said}")
 
     @property
     def is_missing(self) -> bool:
         """Whether the thing asked about doesn't exist."""
         return self.status == 404
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether something of that name exists already."""
+        return self.status == 409 or "already exists" in self.said
 
     @property
     def is_being_removed(self) -> bool:
@@ -74,6 +89,10 @@ _ADVICE: tuple[tuple[re.Pattern[str], str], ...] = tuple(
             "The engine can't connect a container to its network: restart the engine, or use --network none.",
         ),
         (
+            r"non-overlapping IPv4 address pool|address pools .* subnetted",
+            "The engine has no addresses left for a network: `docker network prune` frees those nobody uses.",
+        ),
+        (
             r"exec format error",
             "The image is of another processor architecture than the engine's machine.",
         ),
@@ -118,7 +137,7 @@ def connect_advice(error: OSError) -> str:
         case FileNotFoundError():
             return "the socket doesn't exist: the engine isn't running"
         case _:
-            return str(cause)[:_QUOTE_CHARS] or type(cause).__name__
+            return quote(str(cause)) or type(cause).__name__
 
 
 def _root_cause(error: BaseException) -> BaseException:

@@ -9,9 +9,11 @@ its sockets are shut down where they are Unix sockets, which ends it: a hung eng
 
 import contextlib
 import io
+import itertools
 import logging
+import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import anyio
@@ -19,18 +21,38 @@ import docker
 import docker.credentials
 import docker.utils
 import requests
+import requests.adapters
 import tenacity
 import urllib3
+import urllib3.connection
+import urllib3.connectionpool
 from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
 
 from python_exec_sandbox.drivers.docker.calls import Call
 from python_exec_sandbox.drivers.docker.channel import RawStream
+from python_exec_sandbox.drivers.docker.chunked import JsonLines
 from python_exec_sandbox.drivers.docker.discovery import Candidate
-from python_exec_sandbox.drivers.docker.facts import BuildRequest, CreatedContainer, EventStream, Labelled
-from python_exec_sandbox.drivers.docker.failure import EngineRefused, connect_advice
+from python_exec_sandbox.drivers.docker.facts import (
+    BuildRequest,
+    CreatedContainer,
+    EventStream,
+    FoundNetwork,
+    Labelled,
+)
+from python_exec_sandbox.drivers.docker.failure import EngineRefused, connect_advice, quote
+from python_exec_sandbox.drivers.docker.labels import SHARED
+from python_exec_sandbox.drivers.docker.meter import (
+    LONG_ANSWER_BYTES,
+    SHORT_ANSWER_BYTES,
+    AnswerTooLong,
+    Meter,
+    MeteredSocket,
+    metered,
+)
 from python_exec_sandbox.drivers.docker.takeover import take_over
 from python_exec_sandbox.drivers.docker.versions import OLDEST_API, negotiate, text_of
 from python_exec_sandbox.errors import DriverError, EngineUnreachable
+from python_exec_sandbox.model.limits import MIB
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +71,15 @@ CALL_SECONDS = 10
 # A step of a build may print nothing for minutes (a download).
 LONG_CALL_SECONDS = 600
 
+# A whole call, with every wait in it: an answer that comes in drops would otherwise never end.
+WHOLE_CALL_SECONDS = 60
+
 _ATTEMPTS = 3
+
+_MOST_WARNINGS = 10
+
+# Engines use up to 64 hexadecimal digits, some with "sha256:" before them.
+_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 _UNIX = "unix://"
 
@@ -63,7 +93,8 @@ class _Connection(UnixHTTPConnection):
     adapter: "_Adapter"
 
     def connect(self) -> None:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock = MeteredSocket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.meter = self.adapter.meter
         try:
             sock.settimeout(CALL_SECONDS)
             sock.connect(self.unix_socket)
@@ -89,7 +120,8 @@ class _Adapter(UnixHTTPAdapter):
     The SDK's own keeps an idle connection for each address ever asked, that is for each container.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, meter: Meter) -> None:
+        self.meter = meter
         self._open: list[socket.socket] = []
         self._cut = False
         super().__init__(address.replace(_UNIX, "http+unix://"), CALL_SECONDS)
@@ -116,22 +148,51 @@ class _Adapter(UnixHTTPAdapter):
         super().close()
 
 
+class _TcpConnection(urllib3.connection.HTTPConnection):
+    """A connection whose answers are bounded too."""
+
+    meter: Meter
+
+    def _new_conn(self) -> socket.socket:
+        return metered(super()._new_conn(), self.meter)
+
+
+class _TcpAdapter(requests.adapters.HTTPAdapter):
+    """Requests' own adapter over :class:`_TcpConnection`."""
+
+    def __init__(self, meter: Meter) -> None:
+        class Connection(_TcpConnection):  # urllib3 is told of a class, not of a maker
+            pass
+
+        Connection.meter = meter
+
+        class Pool(urllib3.connectionpool.HTTPConnectionPool):
+            ConnectionCls = Connection
+
+        super().__init__()
+        self.poolmanager.pool_classes_by_scheme = {"http": Pool}
+
+
 class _Client(docker.APIClient):
     """The SDK's client with bounded waits, no proxy, and credential helpers that can't break a build."""
 
-    def __init__(self, address: str, version: str, seconds: int) -> None:
+    def __init__(self, address: str, version: str, seconds: int, answer_bytes: int) -> None:
         super().__init__(base_url=address, version=version, timeout=seconds)
         self.trust_env = False  # the engine is never behind the proxy that this process may be told of
         self.anonymous = True
         self._tracking: _Adapter | None = None
         self._latest: requests.Response | None = None
+        self._meter = Meter(answer_bytes)
         if address.startswith(_UNIX):
-            self._tracking = _Adapter(address)
+            self._tracking = _Adapter(address, self._meter)
             self.mount("http+docker://", self._tracking)
+        else:
+            self.mount("http://", _TcpAdapter(self._meter))
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         """Some of the SDK's calls ask for no time-out at all."""
         kwargs["timeout"] = kwargs.get("timeout") or self.timeout
+        self._meter.begin()
         self._latest = super().send(request, **kwargs)
         return self._latest
 
@@ -173,15 +234,17 @@ class Gateway:
         self._long_limiter = anyio.CapacityLimiter(LONG_CALLS)
         self._idle: list[_Client] = []
 
+    @property
+    def address(self) -> str:
+        return self.candidate.address
+
     @classmethod
     async def connect(cls, candidate: Candidate) -> "Gateway":
         """The engine at ``candidate``, once it has told its version."""
         gateway = cls(candidate)
         try:
-            facts = await gateway._call("tell its version", lambda client: client.version(api_version=False))
-            gateway._version = negotiate(
-                str(facts.get("ApiVersion")), str(facts.get("MinAPIVersion")), candidate
-            )
+            newest, oldest = await gateway._call("tell its version", _versions)
+            gateway._version = negotiate(newest, oldest, candidate)
         finally:
             gateway.close()  # clients so far were made for a guessed version
         return gateway
@@ -192,11 +255,12 @@ class Gateway:
             self._idle.pop().close()
 
     async def create(self, name: str, body: Mapping[str, Any]) -> CreatedContainer:
-        answer = await self._call(
-            "create a container",
-            lambda client: client.create_container_from_config(dict(body), name),  # type: ignore[no-untyped-call]  # stubs
-        )
-        return CreatedContainer(str(answer["Id"]), tuple(map(str, answer.get("Warnings") or ())))
+        def create(client: _Client) -> CreatedContainer:
+            answer = client.create_container_from_config(dict(body), name)  # type: ignore[no-untyped-call]  # stubs
+            warnings = list(answer.get("Warnings") or ())[:_MOST_WARNINGS]
+            return CreatedContainer(_id(answer), tuple(quote(str(warning)) for warning in warnings))
+
+        return await self._call("create a container", create)
 
     async def attach(self, container: str) -> RawStream:
         """Both directions of a container's standard streams, from now on; do this before the start."""
@@ -253,23 +317,70 @@ class Gateway:
 
     async def containers(self, label: str) -> list[Labelled]:
         """All containers with ``label``, whatever their state."""
-        found = await self._retried(
-            "list containers", lambda client: client.containers(all=True, filters={"label": [label]})
+        return await self._retried(
+            "list containers",
+            lambda client: [
+                Labelled(_id(item), _texts(item.get("Labels")))
+                for item in _list(client.containers(all=True, filters={"label": [label]}))
+            ],
         )
-        return [Labelled(str(item["Id"]), item.get("Labels") or {}) for item in found]
+
+    async def networks(self, name: str) -> list[FoundNetwork]:
+        """All networks with ``name`` in their names."""
+        return await self._retried(
+            "list networks",
+            lambda client: [
+                FoundNetwork(
+                    id=_id(item),
+                    name=str(item.get("Name")),
+                    created=str(item.get("Created")),
+                    driver=str(item.get("Driver")),
+                    options=_texts(item.get("Options")),
+                )
+                for item in _list(client.networks(names=[name]))
+            ],
+        )
+
+    async def create_network(self, name: str, driver: str, options: Mapping[str, str]) -> None:
+        """Make a network with our label, unless there is one of that name (not certain on old engines)."""
+        await self._call(
+            "make a network",
+            lambda client: client.create_network(
+                name,
+                driver=driver,
+                options=dict(options),
+                labels={SHARED: "true"},
+                check_duplicate=True,
+            ),
+        )
+
+    async def remove_network(self, network: str) -> None:
+        """Refused by the engine while a container is on it."""
+        await self._call("remove a network", lambda client: client.remove_network(network))
+
+    async def answers(self) -> bool:
+        """Whether the engine is still there, whatever it says."""
+        try:
+            await self._call("give a sign of life", lambda client: client.ping())
+        except EngineUnreachable:
+            return False
+        except EngineRefused:
+            return True
+        return True
 
     async def image(self, reference: str) -> Labelled | None:
         """A local image by name or id; ``None`` when there is none."""
+
+        def inspect(client: _Client) -> Labelled:
+            facts = client.inspect_image(reference)  # type: ignore[no-untyped-call]  # stubs
+            return Labelled(_id(facts), _texts((facts.get("Config") or {}).get("Labels")))
+
         try:
-            facts = await self._retried(
-                "inspect an image",
-                lambda client: client.inspect_image(reference),  # type: ignore[no-untyped-call]  # stubs
-            )
+            return await self._retried("inspect an image", inspect)
         except EngineRefused as refusal:
             if refusal.is_missing:
                 return None
             raise
-        return Labelled(str(facts["Id"]), (facts.get("Config") or {}).get("Labels") or {})
 
     async def build(self, request: BuildRequest, progress: Callable[[Mapping[str, Any]], None]) -> None:
         """Build an image; ``progress`` gets the engine's messages in a worker thread."""
@@ -278,7 +389,7 @@ class Gateway:
             client.anonymous = request.anonymous
             _follow("build an image", progress, client.build(
                 fileobj=io.BytesIO(request.context), custom_context=True, tag=request.tag, rm=True,
-                forcerm=True, decode=True, buildargs=dict(request.arguments), timeout=LONG_CALL_SECONDS,
+                forcerm=True, buildargs=dict(request.arguments), timeout=LONG_CALL_SECONDS,
             ))  # fmt: skip
 
         await self._call("build an image", build, long=True)
@@ -289,7 +400,7 @@ class Gateway:
 
         def pull(client: _Client) -> None:
             repository, tag = docker.utils.parse_repository_tag(reference)
-            arguments: dict[str, Any] = {"tag": tag or "latest", "stream": True, "decode": True}
+            arguments: dict[str, Any] = {"tag": tag or "latest", "stream": True}
             try:
                 messages = client.pull(repository, **arguments)
             except docker.errors.APIError:
@@ -330,20 +441,27 @@ class Gateway:
     async def _call(self, doing: str, work: Callable[[_Client], T], *, long: bool = False) -> T:
         """Do ``work`` in a thread, with a client that no other call uses meanwhile."""
         call = Call(self, doing, work, long=long)
-        return await call.run(self._long_limiter if long else self._limiter)
+        if long:
+            return await call.run(self._long_limiter)
+        with anyio.move_on_after(WHOLE_CALL_SECONDS):
+            return await call.run(self._limiter)
+        raise EngineUnreachable(
+            f"The container engine at {self.address} did not come to the end of its answer within "
+            f"{WHOLE_CALL_SECONDS} s when asked to {doing}. Restart it if it stays like this."
+        )
 
     def lend(self, *, long: bool) -> _Client:
         """A client for one call; in the call's thread, as making one reads files."""
         if not long:
             with contextlib.suppress(IndexError):
                 return self._idle.pop()
-        seconds = LONG_CALL_SECONDS if long else CALL_SECONDS
+        seconds, size = (LONG_CALL_SECONDS, LONG_ANSWER_BYTES) if long else (CALL_SECONDS, SHORT_ANSWER_BYTES)
         try:
-            return _Client(self.candidate.address, self._version, seconds)
+            return _Client(self.candidate.address, self._version, seconds, size)
         except Exception as error:  # the SDK reads the file as if it were always well formed
             raise EngineUnreachable(
                 f"The docker client's configuration (config.json in ~/.docker or DOCKER_CONFIG) can't be used: "
-                f"{error}. Mend or remove it."
+                f"{quote(str(error))}. Mend or remove it."
             ) from error
 
     def take_back(self, client: _Client) -> None:
@@ -359,7 +477,12 @@ class Gateway:
             case DriverError():
                 return error
             case docker.errors.APIError():
-                return EngineRefused(doing, error.status_code or 0, str(error.explanation or error))
+                return EngineRefused(doing, error.status_code or 0, _explanation(error))
+            case AnswerTooLong():
+                return EngineUnreachable(
+                    f"{where} gave an answer of more than {error.limit // MIB} MiB when asked to {doing}. No engine "
+                    "does that: see what listens there, or name another address with --docker-host."
+                )
             case requests.Timeout() | urllib3.exceptions.ReadTimeoutError():
                 return EngineUnreachable(
                     f"{where} did not answer in time when asked to {doing}. Restart it if it stays like this."
@@ -368,19 +491,62 @@ class Gateway:
                 return EngineUnreachable(f"{where} can't be reached: {connect_advice(error)}.")
             case _:
                 return EngineUnreachable(
-                    f"{where} gave an answer that can't be used when asked to {doing}: {error}"
+                    f"{where} gave an answer that can't be used when asked to {doing}: "
+                    f"{type(error).__name__}: {quote(str(error))}"
                 )
+
+
+def _versions(client: _Client) -> tuple[str, str]:
+    """The newest and the oldest API version that the engine knows."""
+    facts = client.version(api_version=False)
+    return str(facts.get("ApiVersion")), str(facts.get("MinAPIVersion"))
+
+
+def _id(facts: Mapping[str, Any]) -> str:
+    """The id in an answer, safe to be part of an address.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = facts["Id"]
+    if not isinstance(found, str) or not _ID.fullmatch(found):
+        raise ValueError(f"no id but {str(found)[:100]!r}")
+    return found
+
+
+def _list(found: object) -> list[Mapping[str, Any]]:
+    """An answer that is a list of objects.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
+        raise ValueError("no list of objects")  # what the engine sent, not what a caller passed
+    return found
+
+
+def _texts(found: object) -> dict[str, str]:
+    """Labels or options, whatever the engine sent in their place."""
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}
+
+
+def _explanation(error: docker.errors.APIError) -> str:
+    """The engine's own words; only the beginning of what is none."""
+    said = str(error.explanation or error)
+    is_text = error.response is not None and said.lstrip()[:100] == error.response.text.lstrip()[:100]
+    return quote(said) if is_text else said
 
 
 def _is_transient(error: BaseException) -> bool:
     return isinstance(error, EngineRefused) and error.is_transient
 
 
-def _follow(
-    doing: str, progress: Callable[[Mapping[str, Any]], None], messages: Iterator[Mapping[str, Any]]
-) -> None:
+def _follow(doing: str, progress: Callable[[Mapping[str, Any]], None], answer: Iterable[bytes | str]) -> None:
     """Read a build's or pull's messages to the end; an error in one of them is raised."""
-    for message in messages:
-        if "error" in message:
-            raise EngineRefused(doing, 500, str(message["error"]))
-        progress(message)
+    # Taken apart here: the SDK's own decoder has no bound for a message, and copies what is unfinished each time.
+    lines = JsonLines()
+    for data in itertools.chain(answer, [b"\n"]):
+        for message in lines.feed(data if isinstance(data, bytes) else data.encode()):
+            if "error" in message:
+                raise EngineRefused(doing, 500, str(message["error"]))
+            progress(message)

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from python_exec_sandbox.drivers.docker.context import BuildContext, packaged_context, read_context
 from python_exec_sandbox.drivers.docker.facts import BuildRequest, Labelled
-from python_exec_sandbox.drivers.docker.failure import EngineRefused, advice_for
+from python_exec_sandbox.drivers.docker.failure import EngineRefused, advice_for, quote
 from python_exec_sandbox.drivers.docker.labels import PROTOCOL
 from python_exec_sandbox.drivers.docker.options import DockerOptions, PullPolicy
 from python_exec_sandbox.errors import DriverError, EngineUnreachable, ImageUnavailable
@@ -216,7 +216,11 @@ def _fitting(image: Labelled, name: str) -> Labelled:
     spoken = image.labels.get(PROTOCOL)
     if spoken == str(PROTOCOL_VERSION):
         return image
-    what = f"speaks runner protocol {spoken}" if spoken else "is no sandbox image (it lacks the label of one)"
+    what = (
+        f"speaks runner protocol {quote(spoken)}"
+        if spoken
+        else "is no sandbox image (it lacks the label of one)"
+    )
     raise ImageUnavailable(
         f"The image {name} {what}; this server speaks runner protocol {PROTOCOL_VERSION}. "
         f"Use the image that belongs to this version, or leave --image unset to have it built."

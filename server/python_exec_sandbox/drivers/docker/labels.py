@@ -13,6 +13,8 @@ START_TIME = PREFIX + "start-time"
 BOOT_ID = PREFIX + "boot-id"
 CREATED = PREFIX + "created"
 PROTOCOL = PREFIX + "protocol"
+SHARED = PREFIX + "shared"
+"""On what all servers of an engine use together, the network."""
 
 
 def container_labels(instance: str, server: ServerIdentity, created: datetime) -> dict[str, str]:

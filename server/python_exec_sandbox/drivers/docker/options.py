@@ -13,7 +13,7 @@ class Network(StrEnum):
 
     NONE = "none"
     FULL = "full"
-    """The engine's default bridge."""
+    """A bridge of the engine on which containers don't reach each other."""
 
 
 class PullPolicy(StrEnum):

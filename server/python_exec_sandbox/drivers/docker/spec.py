@@ -1,7 +1,7 @@
 """The engine's request body for a sandbox: limits in, dictionary out, no effects.
 
 Who is who inside: the runner is uid 0 with three capabilities (to change to the script's uid and to kill
-what runs there); the script is uid 1000 with none. What a script may write lies in tmpfs of fixed sizes.
+what runs there); the script is a uid of its own with none. What a script may write lies in tmpfs of fixed sizes.
 """
 
 from collections.abc import Mapping
@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from python_exec_sandbox.drivers.docker.options import Network
+from python_exec_sandbox.drivers.docker.users import SCRIPT_GID
 from python_exec_sandbox.errors import ConfigurationError
 from python_exec_sandbox.model.limits import MIB, RUNNER_RESERVE_BYTES, SandboxLimits
-
-SCRIPT_UID = 1000
 
 CA_BUNDLE_PATH = "/etc/ssl/sandbox-ca.crt"
 
@@ -29,12 +27,17 @@ _NANO = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """What one container is made from. ``image`` is an id, so that a moved tag changes nothing."""
+    """What one container is made from.
+
+    ``image`` is an id, so that a moved tag changes nothing; ``network`` is the engine's ``NetworkMode``, a
+    network's id or ``"none"``; ``uid`` is the script's.
+    """
 
     image: str
     python: str
     limits: SandboxLimits
-    network: Network
+    network: str
+    uid: int
     labels: Mapping[str, str]
     runtime: str | None = None
     ca_bundle: Path | None = None
@@ -49,7 +52,7 @@ class SandboxSpec:
         """
         return {
             "Image": self.image,
-            "Cmd": list(runner_command(self.python, self.runner_arguments)),
+            "Cmd": list(runner_command(self.python, self.uid, self.runner_arguments)),
             "User": "0:0",
             "WorkingDir": "/",
             "Hostname": "sandbox",
@@ -71,9 +74,13 @@ class SandboxSpec:
             "ReadonlyRootfs": True,
             "CapDrop": ["ALL"],
             "CapAdd": list(_CAPABILITIES),
+            # No seccomp option: the engine's own default profile applies (moby's profiles/seccomp, the list that
+            # its documentation prints), which grows with the engine and fits its kernel. One of ours would have to
+            # follow every new system call, and older engines refuse names they don't know. Where an engine was
+            # set up without one, the wall rests on capabilities and users alone.
             "SecurityOpt": ["no-new-privileges"],
             "Privileged": False,
-            "NetworkMode": "none" if self.network is Network.NONE else "bridge",
+            "NetworkMode": self.network,
             "IpcMode": "private",
             "CgroupnsMode": "private",
             "PidMode": "",  # the engine's word for a namespace of its own
@@ -86,7 +93,7 @@ class SandboxSpec:
                 {"Name": "core", "Soft": 0, "Hard": 0},
             ],
             "ShmSize": limits.disk_shares().shm,
-            "Tmpfs": tmpfs_mounts(limits),
+            "Tmpfs": tmpfs_mounts(limits, self.uid),
             "LogConfig": {"Type": "none", "Config": {}},  # or a flood of output fills the host's disk
             "RestartPolicy": {"Name": "no"},
         }
@@ -110,15 +117,16 @@ class SandboxSpec:
         return sorted(variables.items())
 
 
-def runner_command(python: str, more: tuple[str, ...] = ()) -> tuple[str, ...]:
+def runner_command(python: str, uid: int, more: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The arguments of the image's entry point, the runner."""
-    return ("--python", python, *more)
+    return ("--python", python, "--uid", str(uid), *more)
 
 
-def tmpfs_mounts(limits: SandboxLimits) -> dict[str, str]:
+def tmpfs_mounts(limits: SandboxLimits, uid: int) -> dict[str, str]:
     """Every writable path but /dev/shm, with its mount options.
 
-    Owner and mode are spelled out, because some engines take those of the image's folder otherwise, and
+    Owner and mode are spelled out, because some engines take those of the image's folder otherwise (and the
+    mode even so, which is why the image's folders have the same), and
     ``exec`` because the engine's default forbids it: scripts build and load extension modules there.
 
     Raises:
@@ -133,13 +141,13 @@ def tmpfs_mounts(limits: SandboxLimits) -> dict[str, str]:
             f"than its memory of {limits.memory_bytes // MIB} MiB. Raise --memory or lower the others."
         )
     return {
-        "/work": _script_folder(shares.work, "0700"),
-        "/tmp": _script_folder(shares.tmp, "1777"),  # noqa: S108  # a path inside the sandbox
-        "/home/sandbox": _script_folder(shares.home, "0700"),
-        "/env": _script_folder(limits.environment_bytes, "0700"),
+        "/work": _script_folder(shares.work, uid, "0700"),
+        "/tmp": _script_folder(shares.tmp, uid, "1777"),  # noqa: S108  # a path inside the sandbox
+        "/home/sandbox": _script_folder(shares.home, uid, "0700"),
+        "/env": _script_folder(limits.environment_bytes, uid, "0700"),
         "/run/runner": f"rw,noexec,nosuid,nodev,size={_RUNNER_FOLDER_BYTES},uid=0,gid=0,mode=0711",
     }
 
 
-def _script_folder(size: int, mode: str) -> str:
-    return f"rw,exec,nosuid,nodev,size={size},uid={SCRIPT_UID},gid={SCRIPT_UID},mode={mode}"
+def _script_folder(size: int, uid: int, mode: str) -> str:
+    return f"rw,exec,nosuid,nodev,size={size},uid={uid},gid={SCRIPT_GID},mode={mode}"

@@ -7,7 +7,7 @@ from typing import Any
 import requests
 
 from python_exec_sandbox.drivers.docker.channel import RawStream
-from python_exec_sandbox.drivers.docker.failure import EngineRefused
+from python_exec_sandbox.drivers.docker.failure import EngineRefused, quote
 from python_exec_sandbox.errors import EngineUnreachable
 
 # More than the reader of the headers ever holds.
@@ -39,5 +39,5 @@ def take_over(response: requests.Response, doing: str) -> RawStream:
 def _reason(response: requests.Response) -> str:
     try:
         return str(response.json()["message"])
-    except (ValueError, KeyError, TypeError):
-        return response.text
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return quote(response.text)

@@ -1,5 +1,7 @@
 """Which version of the engine's API is spoken."""
 
+import re
+
 from python_exec_sandbox.drivers.docker.discovery import Candidate
 from python_exec_sandbox.errors import EngineUnreachable
 
@@ -26,8 +28,8 @@ def negotiate(newest: str, oldest: str, candidate: Candidate) -> str:
 
 
 def _version(text: str) -> tuple[int, int] | None:
-    major, _, minor = text.partition(".")
-    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
+    found = re.fullmatch(r"([0-9]{1,3})\.([0-9]{1,3})", text)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def text_of(version: tuple[int, int]) -> str:
