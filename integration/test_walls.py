@@ -23,6 +23,9 @@ from python_exec_sandbox.model.result import OutputStream, Phase, RunReport
 
 pytestmark = pytest.mark.anyio
 
+LEAVE_SECONDS = 30.0
+"""For sandboxes of the tests before to leave the network."""
+
 
 class Watcher:
     """Keeps what is printed; ``printed`` is set by the first line."""
@@ -202,14 +205,26 @@ async def test_the_network_is_the_engines_own_word_for_no_traffic_between(
     assert NETWORK_NAME in {name, network.name}
 
 
+async def remove_network(engine: Engine) -> None:
+    """Remove our network, once the last sandbox of the tests before has left it."""
+
+    def removed() -> bool:
+        for network in engine.client.networks.list(names=[f"^{NETWORK_NAME}$"]):
+            try:
+                network.remove()
+            except NotFound:
+                continue
+            except APIError:
+                return False
+        return True
+
+    with anyio.fail_after(LEAVE_SECONDS):
+        while not await anyio.to_thread.run_sync(removed):
+            await anyio.sleep(0.2)  # polls the engine
+
+
 async def test_two_servers_that_make_the_network_at_once_agree_on_one(engine: Engine) -> None:
-    for network in engine.client.networks.list(names=[f"^{NETWORK_NAME}$"]):
-        try:
-            network.remove()
-        except NotFound:
-            continue
-        except APIError:
-            pytest.skip("sandboxes of another server use the network now")
+    await remove_network(engine)
     found: set[str] = set()
 
     async def make() -> None:
@@ -228,11 +243,7 @@ async def test_two_servers_that_make_the_network_at_once_agree_on_one(engine: En
 async def test_a_network_that_was_pruned_is_made_again(engine: Engine, driver: DockerDriver) -> None:
     first = await driver.create("3.13")
     await first.destroy()
-    for network in engine.client.networks.list(names=[f"^{NETWORK_NAME}$"]):
-        try:
-            network.remove()
-        except APIError:
-            pytest.skip("sandboxes of another server use the network now")
+    await remove_network(engine)
     second = await driver.create("3.13")
     text, _ = await run(second, "print('alive')")
     await second.destroy()

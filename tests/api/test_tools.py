@@ -191,11 +191,12 @@ async def test_the_longest_description_is_not_cut(network: Network) -> None:
         assert len((await client.list_tools()).tools[0].description or "") <= 1000
 
 
-async def test_where_an_engine_was_looked_for_is_not_for_the_model() -> None:
+async def test_of_the_places_where_no_engine_was_the_model_is_told_the_first_that_failed() -> None:
     async with connected() as client:
         text = text_of(await call(client, "searched"))
     assert (
-        text == "not run: no sandbox can be made at present: No container engine could be used. Start Docker."
+        text == "not run: no sandbox can be made at present: No container engine could be used."
+        " unix:///nowhere.sock: gone Start Docker."
     )
 
 

@@ -23,7 +23,7 @@ from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult
 from python_exec_sandbox.setting_sources import load_settings
 from python_exec_sandbox.stream.capture import Capture
 
-TRIED = "No container engine could be used.\n  unix:///nowhere.sock: gone\n  nothing at /x\nStart Docker."
+TRIED = "No container engine could be used.\n  unix:///nowhere.sock: gone\n  tcp://x: silent\n  nothing at /x\nStart Docker."
 
 
 def _caused(text: str, cause: str) -> PoolUnavailable:

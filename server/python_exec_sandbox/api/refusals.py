@@ -11,13 +11,14 @@ from python_exec_sandbox.errors import (
 
 
 def short_refusal(error: SandboxError) -> str:
-    """The text of ``error`` without the list of addresses where no engine was, which the pool logs."""
+    """The text of ``error`` with one of the addresses where no engine could be used; the pool logs them all."""
     text = str(error)
     if not any(isinstance(cause, EngineUnreachable) for cause in _causes(error)):
         return text
-    return " ".join(
-        line for line in text.splitlines() if not line.startswith("  ")
-    )  # what was tried is indented
+    lines = text.splitlines()
+    tried = [line for line in lines if line.startswith("  ")]  # it is indented
+    cause = [line for line in tried if not line.startswith("  nothing at ")][:1]
+    return " ".join(line.strip() for line in lines if line not in tried or line in cause)
 
 
 def is_for_a_person(error: SandboxError) -> bool:

@@ -183,7 +183,7 @@ class AttachedSandbox:
             if inbox.closed:
                 return await self._lost()
             if anyio.current_time() >= deadline:  # not "was cancelled": in a flood there is always news
-                return RunReport(StopReason.LOST, loss=Loss.SILENT, notes="it stopped answering")
+                return RunReport(StopReason.LOST, loss=Loss.SILENT)
 
     async def _hand_on(self, watcher: RunWatcher) -> None:
         consumed = False
