@@ -131,6 +131,7 @@ def test_failed_dependencies_say_that_the_script_did_not_start() -> None:
 
 def test_other_ways_to_fail_an_installation_name_their_limit() -> None:
     assert "120 s" in judged(StopReason.INSTALL_TIME).sentence
+    assert judged(StopReason.INSTALL_TIME).headline == "timed out while installing: limit 120 s"
     assert "512 MiB" in judged(StopReason.INSTALL_FAILED, usage=Usage(memory_kills=1)).sentence
     assert "192 MiB" in judged(StopReason.INSTALL_FAILED, usage=Usage(full_paths=("/env",))).sentence
     for reason in (StopReason.INSTALL_TIME, StopReason.INSTALL_FAILED):

@@ -99,6 +99,7 @@ def _requirements_failed(
     report: RunReport, run: RunLimits, sandbox: SandboxLimits, requirements: Sequence[str]
 ) -> Judged:
     did_not_start = "The script did not start."
+    headline = "dependencies failed"
     if report.usage.memory_kills:
         reason = f"The installation ran out of memory (limit {show_bytes(sandbox.memory_bytes)})."
     elif report.usage.full_paths or uv_text.names_no_room(report.notes):  # uv frees the room when it fails
@@ -107,6 +108,7 @@ def _requirements_failed(
             "start the server with a larger --memory). Name fewer or smaller packages."
         )
     elif report.reason is StopReason.INSTALL_TIME:
+        headline = f"timed out while installing: limit {show_seconds(run.install_seconds)}"
         reason = (
             f"Installing the dependencies took longer than {show_seconds(run.install_seconds)}. "
             "Run it again, or name fewer packages."
@@ -115,7 +117,7 @@ def _requirements_failed(
         said = uv_text.shorten(report.notes)
         advice = uv_text.advice(report.notes, requirements)
         reason = f"{said.rstrip('.')}. {advice}" if said else advice
-    return Judged(Verdict.REQUIREMENTS_FAILED, "dependencies failed", f"{did_not_start} {reason}")
+    return Judged(Verdict.REQUIREMENTS_FAILED, headline, f"{did_not_start} {reason}")
 
 
 def _timed_out(report: RunReport, run: RunLimits, sandbox: SandboxLimits) -> Judged:

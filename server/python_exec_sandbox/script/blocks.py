@@ -18,6 +18,7 @@ _CANDIDATE = re.compile(r"^[ \t]*+#++[ \t]*+//[^\n]*", re.MULTILINE)
 _OPENER = re.compile(r"# /// ([a-zA-Z0-9-]+)")
 _CLOSER = "# ///"
 _NEAR_OPENER = re.compile(r"[ \t]*#+[ \t]*/{2,4}[ \t]*script[ \t]*", re.IGNORECASE)
+_NAMELESS = re.compile(r"[ \t]*#+[ \t]*/{2,4}[ \t]*\n[ \t]*#+[ \t]*(?:dependencies|requires-python)[ \t]*=")
 _NEAR_CLOSER = re.compile(r"[ \t]*#+[ \t]*/{2,4}[ \t]*")
 
 
@@ -59,7 +60,8 @@ def _openers(text: str) -> list[int]:
     found = []
     line, counted = 0, 0
     for candidate in _CANDIDATE.finditer(text):
-        if _OPENER.fullmatch(candidate[0]) or _NEAR_OPENER.fullmatch(candidate[0]):
+        meant = _NEAR_OPENER.fullmatch(candidate[0]) or _NAMELESS.match(text, candidate.start())
+        if meant or _OPENER.fullmatch(candidate[0]):
             line += text.count("\n", counted, candidate.start())
             counted = candidate.start()
             found.append(line)
