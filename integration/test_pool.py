@@ -55,8 +55,8 @@ def facts(result: CallToolResult) -> dict[str, Any]:
     return dict(data)
 
 
-async def succeeds(server: RunningServer, number: int = 0) -> None:
-    shown = text_of(await server.execute(f"print('call', {number})"))
+async def succeeds(server: RunningServer, number: int = 0, **arguments: object) -> None:
+    shown = text_of(await server.execute(f"print('call', {number})", **arguments))
     assert shown.startswith("exit 0") and f"call {number}\n" in shown, shown
 
 
@@ -194,8 +194,9 @@ async def test_a_default_version_that_the_image_lacks_is_no_hindrance_to_calls_f
         with anyio.fail_after(WARM_SECONDS):
             while "no Python 3.12" not in server.log.read_text():
                 await anyio.sleep(0.05)  # polls another program
+        assert "no Python 3.12" in text_of(await server.execute("print(1)"))
         for number in range(4):
-            await succeeds(server, number)
+            await succeeds(server, number, python_version="3.13")
         assert "the pool went from" not in server.log.read_text(), "one version's absence concerns the others"
 
 
