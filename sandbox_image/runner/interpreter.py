@@ -8,6 +8,7 @@ byte goes through.
 """
 
 import errno
+import fcntl
 import os
 import signal
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from . import children
 from .identity import Identity
 from .source import wire_form
+
+OUTPUT_PIPE_BYTES = 1024 * 1024
 
 STDERR_NOTES_BYTES = 16 * 1024
 """How much of what uv says is kept; its last lines name the cause."""
@@ -73,6 +76,8 @@ class Interpreter:
             command = self._command(args or [], requirements or [])
         for fd in (self.stdin, self.stdout, self.stderr):
             os.set_blocking(fd, False)
+        for fd in (self.stdout, self.stderr):
+            _widen(fd)
         self.uv_pid = self._spawn(command, (child_in, child_out, child_err))
         for fd in (child_in, child_out, child_err):
             os.close(fd)
@@ -172,6 +177,14 @@ class Interpreter:
                 os.close(fd)
         with self._identity.assumed():
             os.unlink(self._place.script)
+
+
+def _widen(pipe: int) -> None:
+    """Room for what a script prints between two looks; the default where the kernel allows no more."""
+    try:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, OUTPUT_PIPE_BYTES)
+    except OSError:
+        return
 
 
 def _prefer_as_victim() -> None:

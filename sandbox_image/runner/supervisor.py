@@ -31,6 +31,10 @@ GATE_POLL_SECONDS = 0.002
 INTERRUPT_SECONDS = 0.5
 """Between SIGINT and SIGKILL at the end of a script's time: enough to flush files and show where it was."""
 
+GATHER_SECONDS = 0.01
+SMALL_BYTES = 8 * 1024
+"""After so little output the next is waited for: a frame for each printed line would keep the server busy."""
+
 _PIPE_READ_BYTES = 64 * 1024
 _NOTES_TEXT = 8 * 1024
 
@@ -92,6 +96,7 @@ class Supervisor:
         self._deadline: float | None = None
         self._reason: str | None = None
         self._lingering = False
+        self._gather_until = 0.0
         self._counters = Counters()
         self._started = self._install_started = time.monotonic()
         self._run_seconds = self._install_seconds = 0.0
@@ -121,7 +126,7 @@ class Supervisor:
         if self._state is State.INSTALLING:
             poll.register(self._interpreter.stderr, select.POLLIN)
         for fd, output in self._readable():
-            if not output.ended and output.credit and self._link.backlog < BACKLOG_BYTES:
+            if self._is_wanted(output):
                 poll.register(fd, select.POLLIN)
         if self._state is State.RUNNING:
             if self._stdin:
@@ -135,9 +140,20 @@ class Supervisor:
     def _timeout_ms(self) -> int | None:
         if self._state in (State.WARMING, State.INSTALLING):
             return int(GATE_POLL_SECONDS * 1000)
-        if self._deadline is None:
+        moments = [self._deadline] if self._deadline is not None else []
+        if self._is_gathering():
+            moments.append(self._gather_until)
+        if not moments:
             return None
-        return max(0, int((self._deadline - time.monotonic()) * 1000) + 1)
+        return max(0, int((min(moments) - time.monotonic()) * 1000) + 1)
+
+    def _is_wanted(self, output: _Output) -> bool:
+        """Whether more of this output can be taken now."""
+        has_room = output.credit > 0 and self._link.backlog < BACKLOG_BYTES
+        return has_room and not output.ended and not self._is_gathering()
+
+    def _is_gathering(self) -> bool:
+        return self._state is State.RUNNING and time.monotonic() < self._gather_until
 
     def _readable(self) -> list[tuple[int, _Output]]:
         if self._state not in (State.RUNNING, State.DRAINING):
@@ -350,6 +366,14 @@ class Supervisor:
             self._interpreter.stdin = -1
 
     def _forward(self) -> None:
+        if self._is_gathering():
+            return
+        before = self._output_bytes
+        self._read_outputs()
+        if 0 < self._output_bytes - before < SMALL_BYTES:
+            self._gather_until = time.monotonic() + GATHER_SECONDS
+
+    def _read_outputs(self) -> None:
         for fd, output in self._readable():
             if output.ended or not output.credit or self._link.backlog >= BACKLOG_BYTES:
                 continue

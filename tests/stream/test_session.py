@@ -15,7 +15,7 @@ from python_exec_sandbox.model.result import OutputStream, Phase, StopReason
 from python_exec_sandbox.stream import protocol
 from python_exec_sandbox.stream.frames import FrameDecoder, Kind, encode, encode_credit
 from python_exec_sandbox.stream.protocol import Exited, Hello, PhaseEntered, Ready
-from python_exec_sandbox.stream.session import Output, RunnerSession, State
+from python_exec_sandbox.stream.session import GRANT_BYTES, Output, RunnerSession, State
 
 USAGE: dict[str, Any] = {
     "run_seconds": 0.1,
@@ -111,10 +111,21 @@ def test_a_grant_opens_exactly_that_much_more_output() -> None:
     session = busy()
     piece = encode(Kind.DATA, protocol.STDOUT, b"x" * 65536)
     session.receive(control(RUNNING) + piece * (protocol.WINDOW_BYTES // 65536))
-    session.grant(OutputStream.STDOUT, 3)
-    session.receive(encode(Kind.DATA, protocol.STDOUT, b"xyz"))
+    session.grant(OutputStream.STDOUT, GRANT_BYTES)
+    for _ in range(GRANT_BYTES // 65536):
+        session.receive(piece)
     with pytest.raises(ProtocolViolation):
         session.receive(encode(Kind.DATA, protocol.STDOUT, b"x"))
+
+
+def test_small_grants_are_kept_until_they_are_worth_a_frame() -> None:
+    session = busy()
+    session.receive(control(RUNNING) + encode(Kind.DATA, protocol.STDOUT, b"x" * 1000))
+    session.take()
+    session.grant(OutputStream.STDOUT, 1000)
+    assert session.take() == b""
+    session.grant(OutputStream.STDOUT, GRANT_BYTES - 1000)
+    assert session.take() == encode_credit(protocol.STDOUT, GRANT_BYTES)
 
 
 OUT_OF_ORDER = {

@@ -61,15 +61,19 @@ Event = Hello | Ready | Pong | PhaseEntered | Output | Exited | Fault
 _OUTPUTS = {STDOUT: OutputStream.STDOUT, STDERR: OutputStream.STDERR}
 _STREAM_IDS = {name: stream for stream, name in _OUTPUTS.items()}
 _PHASES = {Phase.WAITING: 0, Phase.INSTALLING: 1, Phase.RUNNING: 2}
+GRANT_BYTES = WINDOW_BYTES // 4
+"""Credit is given back in portions: one for each line that a script prints would cost more than the line."""
+
 _MAX_CREDIT = 2**31
 """More credit than anyone has data for: a runner that grants it is counting wrong."""
 
 
 @dataclass(slots=True)
 class _Incoming:
-    """A stream from the runner: how much it may still send, and whether it ended."""
+    """A stream from the runner: how much it may still send, what was consumed since, whether it ended."""
 
     credit: int = WINDOW_BYTES
+    owed: int = 0
     ended: bool = False
 
 
@@ -141,11 +145,15 @@ class RunnerSession:
             self._control(protocol.stop())
 
     def grant(self, stream: OutputStream, count: int) -> None:
-        """Let the script write ``count`` more bytes to ``stream``."""
+        """Let the script write ``count`` more bytes to ``stream``, as soon as enough has come together."""
         incoming = self._incoming[_STREAM_IDS[stream]]
-        incoming.credit += count
+        incoming.owed += count
+        if incoming.owed < GRANT_BYTES:
+            return
+        incoming.credit += incoming.owed
         if not incoming.ended and self.state is State.BUSY:
-            self._to_send += encode_credit(_STREAM_IDS[stream], count)
+            self._to_send += encode_credit(_STREAM_IDS[stream], incoming.owed)
+        incoming.owed = 0
 
     def _control(self, payload: bytes) -> None:
         self._to_send += encode(Kind.CONTROL, 0, payload)
