@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from python_exec_sandbox.api.ending import exit_at_once_on_signals, leave
+from python_exec_sandbox.collector import permanent
 from python_exec_sandbox.errors import ConfigurationError, RequestError
 from python_exec_sandbox.flags import PROGRAM, RunCommand, ServeCommand, parse_command
 from python_exec_sandbox.logs import configure_logging, tell_ineffective
@@ -47,9 +48,11 @@ def _serve(settings: Settings, parent: int) -> None:
     if sys.stdin is not None and sys.stdin.isatty():
         print(FOR_A_TERMINAL, file=sys.stderr)
     tell_ineffective(settings)
-    from python_exec_sandbox.api.app import serve_stdio  # here: the SDK takes a second to import
+    with permanent():
+        from python_exec_sandbox.api.app import build, serve_stdio  # here: the SDK takes a second to import
 
-    serve_stdio(settings, parent)
+        application = build(settings)
+    serve_stdio(application, parent)
 
 
 def _run(settings: Settings, command: RunCommand) -> None:

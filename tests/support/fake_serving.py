@@ -108,6 +108,6 @@ if __name__ == "__main__":
     command = parse_command(sys.argv[1:])
     settings = load_settings(command.flags, command.config)
     configure_logging(settings.log_level)
-    from python_exec_sandbox.api.app import serve_stdio
+    from python_exec_sandbox.api.app import build, serve_stdio
 
-    serve_stdio(settings, parent, open_obedient)
+    serve_stdio(build(settings, open_obedient), parent)

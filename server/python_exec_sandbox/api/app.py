@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Any, NoReturn
 
 import anyio
@@ -17,6 +18,8 @@ from python_exec_sandbox.api.effective import limits_in_words
 from python_exec_sandbox.api.runtime import Backend, OpenBackend, Runtime
 from python_exec_sandbox.api.stdio import serve
 from python_exec_sandbox.api.tools import execute_python_tool
+from python_exec_sandbox.api.wire import StdioServer
+from python_exec_sandbox.collector import permanent
 from python_exec_sandbox.setting_values import Network
 from python_exec_sandbox.settings import Settings
 
@@ -48,7 +51,7 @@ def build(settings: Settings, open_backend: OpenBackend | None = None) -> Applic
             runtime.want_soon()
         return result
 
-    server = MCPServer[None](
+    server = StdioServer(
         SERVER_NAME,
         title="Python sandbox",
         version=__version__,
@@ -86,18 +89,20 @@ async def open_docker(settings: Settings) -> AsyncIterator[Backend]:
     """The backend for ``settings``, imported only now, off the event loop: it takes a tenth of the time in
     which ``initialize`` must be answered."""
     own_thread = anyio.CapacityLimiter(1)  # anyio's default limiter is the protocol's
-    backends = await anyio.to_thread.run_sync(
-        importlib.import_module, "python_exec_sandbox.api.backends", limiter=own_thread
-    )
+    backends = await anyio.to_thread.run_sync(_import_backends, limiter=own_thread)
     async with backends.open_docker(settings) as backend:
         yield backend
 
 
-def serve_stdio(settings: Settings, parent: int, open_backend: OpenBackend | None = None) -> NoReturn:
+def _import_backends() -> ModuleType:
+    with permanent():
+        return importlib.import_module("python_exec_sandbox.api.backends")
+
+
+def serve_stdio(application: Application, parent: int) -> NoReturn:
     """Serve on stdin and stdout until the client or its signals end it; never returns.
 
     ``parent`` is the id of the process that started this one.
     """
-    application = build(settings, open_backend)
     anyio.run(serve, application.server, application.runtime, parent)
     raise AssertionError("serving ends the process")

@@ -7,6 +7,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from python_exec_sandbox.collector import permanent
 from python_exec_sandbox.drivers.docker.discovery import find_engines, surroundings
 from python_exec_sandbox.drivers.docker.events import EventFeed
 from python_exec_sandbox.errors import EngineUnreachable
@@ -117,6 +118,7 @@ async def _try(gateway_class: "type[Gateway]", candidate: "Candidate", seconds: 
 
 def _import_gateway() -> "type[Gateway]":
     """Importing the SDK takes a few tenths of a second; nothing of it is needed before the first sandbox."""
-    from python_exec_sandbox.drivers.docker.gateway import Gateway  # noqa: PLC0415  # the reason is above
+    with permanent():
+        from python_exec_sandbox.drivers.docker.gateway import Gateway  # noqa: PLC0415  # the reason is above
 
     return Gateway

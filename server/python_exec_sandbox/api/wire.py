@@ -1,0 +1,132 @@
+"""The client's messages as lines on stdin and stdout, read and written on the event loop.
+
+The SDK's own files hand every line to a worker thread and every answer to two; each handing-over costs a
+tenth of a millisecond, and on a busy machine as long as the threads wait for each other. What the SDK makes
+of lines (:func:`mcp.server.stdio.stdio_server`) is as it was.
+"""
+
+import os
+import select
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from fcntl import F_DUPFD_CLOEXEC, fcntl
+from typing import cast
+
+import anyio
+import anyio.to_thread
+from mcp.server.mcpserver import MCPServer
+from mcp.server.stdio import stdio_server
+
+READ_BYTES = 256 * 1024
+
+# So much goes into a pipe or socket that is ready without blocking; the descriptors themselves must stay as
+# they are, as other processes may share them.
+WRITE_BYTES = select.PIPE_BUF
+
+_FIRST_FREE = 3
+
+
+class StdioServer(MCPServer[None]):
+    """The SDK's server with stdin and stdout on the event loop."""
+
+    async def run_stdio_async(self) -> None:
+        """Serve until stdin ends; stray output and reads of others meanwhile miss the protocol's descriptors.
+
+        Raises:
+            OSError: stdout broke (possibly in an exception group).
+        """
+        async with standard_streams() as (lines, out):
+            # The SDK asks for anyio's files but uses no more than iteration, ``write`` and ``flush``.
+            files = cast("anyio.AsyncFile[str]", lines), cast("anyio.AsyncFile[str]", out)
+            async with stdio_server(*files) as streams:
+                read, write = streams
+                server = self._lowlevel_server
+                await server.run(read, write, server.create_initialization_options())
+
+
+@asynccontextmanager
+async def standard_streams() -> AsyncIterator[tuple["LineReader", "LineWriter"]]:
+    """Stdin and stdout for the protocol alone: whoever else reads 0 finds its end, and what is written to 1
+    goes to stderr."""
+    wire_in, wire_out = (fcntl(fd, F_DUPFD_CLOEXEC, _FIRST_FREE) for fd in (0, 1))
+    _divert()
+    try:
+        yield LineReader(wire_in), LineWriter(wire_out)
+    finally:
+        os.dup2(wire_in, 0)
+        os.dup2(wire_out, 1)
+        # Not closed: a thread may still sit in a read of the first, and the process is at its end.
+
+
+def _divert() -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    try:
+        os.dup2(2, 1)
+    except OSError:  # the client gave us no stderr
+        os.dup2(nothing, 1)
+    os.close(nothing)
+
+
+class LineReader:
+    """Lines of UTF-8 from a descriptor, each without its line feed; what can't be decoded is replaced."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lines: deque[bytes] = deque()
+        self._rest = bytearray()
+        self._ended = False
+        self._threads = anyio.CapacityLimiter(1)
+
+    def __aiter__(self) -> "LineReader":
+        return self
+
+    async def __anext__(self) -> str:
+        while not self._lines:
+            if self._ended:
+                raise StopAsyncIteration
+            self._take(await self._read())
+        return self._lines.popleft().decode("utf-8", "replace")
+
+    def _take(self, data: bytes) -> None:
+        self._ended = not data
+        first, *others = data.split(b"\n")
+        self._rest += first
+        for line in others:
+            self._lines.append(bytes(self._rest))
+            self._rest = bytearray(line)
+        if self._ended and self._rest:
+            self._lines.append(bytes(self._rest))
+
+    async def _read(self) -> bytes:
+        try:
+            await anyio.wait_readable(self._fd)
+        except OSError:  # a file, or /dev/null: always ready, for the loop's selector no case for waiting
+            return await anyio.to_thread.run_sync(os.read, self._fd, READ_BYTES, limiter=self._threads)
+        return os.read(self._fd, READ_BYTES)
+
+
+class LineWriter:
+    """Text into a descriptor; the event loop goes on while the other side doesn't read."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._unsent = bytearray()
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+
+    async def write(self, text: str) -> None:
+        """Keep ``text`` for the next :meth:`flush`. A character that UTF-8 doesn't have is replaced."""
+        self._unsent += text.encode("utf-8", "replace")
+
+    async def flush(self) -> None:
+        """Return when all is written.
+
+        Raises:
+            OSError: nobody reads any more.
+        """
+        while self._unsent:
+            if not self._poll.poll(0):
+                await anyio.wait_writable(self._fd)
+            del self._unsent[: os.write(self._fd, self._unsent[:WRITE_BYTES])]
