@@ -79,7 +79,9 @@ async def test_ping_is_answered_at_once_while_eight_scripts_arrive_and_run(start
                 if (message or "").startswith("running"):
                     running.add(number)
 
-            await server.client.call_tool("execute_python", {"script": burn}, progress_callback=told)
+            await server.client.call_tool(
+                "execute_python", {"script": burn, "timeout_seconds": 120}, progress_callback=told
+            )
             ended.add(number)
 
         async def pings(count: int) -> float:

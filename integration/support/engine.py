@@ -12,6 +12,7 @@ from requests.exceptions import ConnectionError as ConnectionFailed
 from requests.exceptions import ReadTimeout
 
 from python_exec_sandbox.drivers.docker import labels
+from python_exec_sandbox.drivers.docker.context import packaged_context, read_context
 from python_exec_sandbox.drivers.docker.discovery import find_engines, surroundings
 from python_exec_sandbox.drivers.docker.identity import boot_id
 from python_exec_sandbox.errors import ConfigurationError
@@ -45,9 +46,10 @@ def processes_of(container: Container) -> str:
 
 
 def sandbox_image(engine: Engine) -> str:
-    """The tag of the newest sandbox image of this package on the engine."""
-    images = engine.client.images.list("python-exec-sandbox")
-    return max(images, key=lambda image: str(image.attrs["Created"])).tags[0]
+    """The tag of this tree's own sandbox image, which some server has built on the engine before."""
+    tag = read_context(packaged_context(), None).tag
+    engine.client.images.get(tag)
+    return tag
 
 
 def left_after(containers: Iterable[Container], seconds: float) -> list[str]:

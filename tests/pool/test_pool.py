@@ -234,6 +234,26 @@ async def test_a_sandbox_that_fell_silent_since_its_last_sign_of_life_is_not_han
         assert (pool.stats().found_dead, pool.stats().granted) == (2, 1)
 
 
+async def test_a_watched_sandbox_is_handed_out_without_being_asked() -> None:
+    driver = FakeDriver()
+    async with Pool(driver, config(idle_target=1, trust_time=0.0)) as pool:
+        await full(pool, 1)
+        driver.made[0].watched = True
+        driver.made[0].check_gate = anyio.Event()  # never answered
+        with await pool.acquire("3.13", timeout=LONG) as lease:
+            assert lease.sandbox is driver.made[0]
+
+
+async def test_a_watched_sandbox_is_asked_when_its_regular_checks_stopped_telling() -> None:
+    driver = FakeDriver()
+    async with Pool(driver, config(idle_target=1, trust_time=0.0)) as pool:
+        await full(pool, 1)
+        driver.made[0].watched = driver.made[0].silent = True
+        pool._vitals._signs[driver.made[0].id] -= config().check_interval + 60
+        with await pool.acquire("3.13", timeout=LONG) as lease:
+            assert lease.sandbox is driver.made[1]
+
+
 async def test_a_call_cancelled_while_its_sandbox_is_asked_leaves_it_to_the_next_call() -> None:
     driver = FakeDriver()
     async with Pool(driver, config(idle_target=1, trust_time=0.0, settle_time=60.0)) as pool:

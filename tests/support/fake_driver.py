@@ -234,6 +234,8 @@ class FakeKeeper:
     runner: FakeRunner
     loss: tuple[Loss, str] = (Loss.KILLED, "ended from outside")
     removed: bool = False
+    watched: bool = False
+    halted: bool = False
 
     async def explain_loss(self) -> tuple[Loss, str]:
         return self.loss

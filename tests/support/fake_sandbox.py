@@ -51,6 +51,7 @@ class FakeSandbox:
         self.runs = 0
         self.destroy_calls = 0
         self.destroyed = False
+        self.watched = False
         self.silent = False
         """As when it was paused: nothing ended, nothing answers."""
         self.check_gate: anyio.Event | None = None

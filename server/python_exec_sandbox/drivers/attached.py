@@ -54,6 +54,14 @@ class ByteChannel(Protocol):
 class Keeper(Protocol):
     """The driver's side of one sandbox: what the byte stream can't tell or do."""
 
+    @property
+    def watched(self) -> bool:
+        """As :attr:`~.base.Sandbox.watched`."""
+
+    @property
+    def halted(self) -> bool:
+        """Whether somebody paused it, as far as is known; costs nothing."""
+
     async def explain_loss(self) -> tuple[Loss, str]:
         """Why the stream ended without a report, and one sentence about it; answers within 2 s."""
 
@@ -86,7 +94,13 @@ class AttachedSandbox:
 
     @property
     def alive(self) -> bool:
-        return self._ready.is_set() and not self._ended.is_set() and not self._used
+        return (
+            self._ready.is_set() and not self._ended.is_set() and not self._used and not self._keeper.halted
+        )
+
+    @property
+    def watched(self) -> bool:
+        return self._keeper.watched
 
     async def wait_ended(self) -> None:
         await self._ended.wait()

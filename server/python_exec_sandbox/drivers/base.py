@@ -41,6 +41,11 @@ class Sandbox(Protocol):
     def alive(self) -> bool:
         """Whether it can still be given to a run; costs nothing, does no I/O."""
 
+    @property
+    def watched(self) -> bool:
+        """Whether :attr:`alive` would have turned false by now if somebody had stopped, paused or removed it
+        from outside; costs nothing. If not, only :meth:`check` tells."""
+
     async def check(self) -> bool:
         """Ask the runner for a sign of life; ``False`` within 2 s when there is none."""
 

@@ -64,8 +64,8 @@ class PoolConfig:
     """Between two signs of life asked of an idle sandbox: one that was paused is found out within this
     time and two seconds, for the cost of a few bytes."""
     trust_time: float = 0.02
-    """A sandbox whose last sign of life is older is asked for one when it is handed out. That takes a
-    fraction of a millisecond; a script given to one that was paused would be lost after its whole time.
+    """A sandbox that isn't watched and whose last sign of life is older is asked for one when it is handed
+    out. That takes about a millisecond; a script given to one that was paused would be lost after its whole time.
     Shorter than anyone needs to pause one; ``math.inf`` leaves it to the checks between."""
     create_timeout: float = 1800.0
     """The first creation may build or pull the image over a slow line; drivers bound their own calls."""

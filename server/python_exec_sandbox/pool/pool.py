@@ -210,7 +210,7 @@ class Pool:
     async def _answers(self, sandbox: Sandbox) -> bool:
         """Whether a granted sandbox is there for sure. If not, it goes; when the call is cancelled before
         that is known, it is left to the next one."""
-        if self._vitals.is_fresh(sandbox.id):
+        if self._vitals.is_fresh(sandbox):
             return True
         try:
             answered = await self._vitals.ask(sandbox)

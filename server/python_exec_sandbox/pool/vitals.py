@@ -10,6 +10,10 @@ from python_exec_sandbox.drivers.base import Sandbox
 _log = logging.getLogger(__name__)
 
 
+CHECK_SECONDS = 2.0
+"""What a check may take (:meth:`Sandbox.check`)."""
+
+
 class Vitals:
     """When each sandbox last gave a sign of life. Never raises for what a driver does."""
 
@@ -24,9 +28,11 @@ class Vitals:
     def gone(self, sandbox_id: str) -> None:
         del self._signs[sandbox_id]
 
-    def is_fresh(self, sandbox_id: str) -> bool:
-        """Whether its last sign of life is young enough to be trusted."""
-        return time.monotonic() - self._signs[sandbox_id] <= self._trust_time
+    def is_fresh(self, sandbox: Sandbox) -> bool:
+        """Whether its last sign of life is young enough to be trusted. For one that is watched those of the
+        regular checks are: they only have to show that the runner itself still answers."""
+        trusted = self._check_interval + CHECK_SECONDS if sandbox.watched else self._trust_time
+        return time.monotonic() - self._signs[sandbox.id] <= trusted
 
     async def ask(self, sandbox: Sandbox) -> bool:
         """Whether it answers now; takes at most as long as :meth:`Sandbox.check`."""

@@ -6,9 +6,10 @@ import socket
 import anyio
 import pytest
 
-from python_exec_sandbox.drivers.docker.channel import RawStream
+from python_exec_sandbox.drivers.docker.channel import AttachedChannel, RawStream
 from python_exec_sandbox.drivers.docker.events import EventFeed, Fate
 from python_exec_sandbox.drivers.docker.facts import EventStream
+from python_exec_sandbox.drivers.docker.keeper import ContainerKeeper
 from python_exec_sandbox.errors import EngineUnreachable
 from python_exec_sandbox.model.result import Loss
 
@@ -134,3 +135,58 @@ async def test_events_of_containers_that_nobody_watches_are_not_kept() -> None:
             await subscribe.all_used.wait()
             tasks.cancel_scope.cancel()
     assert feed._fates == {}
+
+
+async def test_a_pause_is_known_until_it_is_over() -> None:
+    fate = Fate()
+    fate.note("pause", {})
+    assert fate.paused
+    fate.note("unpause", {})
+    assert not fate.paused
+
+
+async def test_each_subscription_has_a_number_of_its_own_and_a_gap_has_none() -> None:
+    feed = EventFeed()
+    seen: list[int | None] = [feed.subscription]
+    listen = feed._sort
+
+    def look(event: dict[str, object]) -> None:
+        seen.append(feed.subscription)
+        listen(event)
+
+    feed._sort = look  # type: ignore[method-assign]  # the only moment at which a scripted engine is heard
+    subscribe = Scripted(line("one", "start"), line("one", "die", exitCode="0"))
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(feed.follow, subscribe)
+            await subscribe.all_used.wait()
+            tasks.cancel_scope.cancel()
+    assert [*seen, feed.subscription] == [None, 1, 2, None]
+
+
+async def test_a_container_is_watched_only_by_the_subscription_of_its_birth() -> None:
+    feed = EventFeed()
+    feed.listening.set()
+    fate = feed.watch("one")
+
+    async def nothing() -> None:
+        """Remove nothing."""
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        keeper = ContainerKeeper(AttachedChannel(RawStream(ours, b"")), fate, feed, _Engine(), nothing)
+        assert (keeper.watched, keeper.halted) == (True, False)
+        fate.note("pause", {})
+        assert keeper.halted
+        feed.listening = anyio.Event()
+        assert not keeper.watched
+        feed._subscriptions += 1
+        feed.listening.set()
+        assert not keeper.watched
+
+
+class _Engine:
+    address = "unix:///nowhere"
+
+    async def answers(self) -> bool:
+        return True

@@ -39,6 +39,7 @@ class Fate:
     cause: str | None = None
     signal: str | None = None
     exit_code: int | None = None
+    paused: bool = False
     died: anyio.Event = field(default_factory=anyio.Event)
     destroyed: anyio.Event = field(default_factory=anyio.Event)
 
@@ -50,6 +51,8 @@ class Fate:
                 self.cause = self.cause if self.cause == "kill" and self.died.is_set() else "oom"
             case "kill" if not self.died.is_set():
                 self.cause, self.signal = "kill", quote(str(attributes.get("signal") or ""), _WORD_CHARS)
+            case "pause" | "unpause":
+                self.paused = action == "pause"
             case "die":
                 code = str(attributes.get("exitCode"))
                 self.exit_code = int(code) if re.fullmatch("[0-9]{1,3}", code) else None
@@ -98,6 +101,12 @@ class EventFeed:
         """Set while there is a subscription that the engine has accepted."""
         self.interrupted = anyio.Event()
         """Set while there is none any more; what happened to containers meanwhile is never told."""
+        self._subscriptions = 0
+
+    @property
+    def subscription(self) -> int | None:
+        """The number of the present subscription; ``None`` while there is none."""
+        return self._subscriptions if self.listening.is_set() else None
 
     def watch(self, container: str) -> Fate:
         """What becomes of a container; begin before it is started."""
@@ -129,6 +138,7 @@ class EventFeed:
         lines = JsonLines()
         data = stream.raw.early
         self.interrupted = anyio.Event()
+        self._subscriptions += 1
         self.listening.set()
         try:
             while chunks is None or not chunks.ended:

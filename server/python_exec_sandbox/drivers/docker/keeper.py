@@ -46,6 +46,16 @@ class ContainerKeeper:
         self._feed = feed
         self._engine = engine
         self._remove = remove
+        self._subscription = feed.subscription
+
+    @property
+    def watched(self) -> bool:
+        """As the protocol says: while the engine's events have been heard without a gap."""
+        return self._subscription is not None and self._subscription == self._feed.subscription
+
+    @property
+    def halted(self) -> bool:
+        return self._fate.paused
 
     async def explain_loss(self) -> tuple[Loss, str]:
         """By the engine's events, as far as they come in time; or by their end, if that comes first."""
