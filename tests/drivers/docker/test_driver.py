@@ -236,6 +236,19 @@ async def test_a_runner_that_never_gets_ready_is_given_up(
     assert engine.containers == {}
 
 
+async def test_a_sandbox_paused_before_it_is_ready_is_given_up_at_once(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    def play(end: RunnerEnd) -> None:
+        end.engine.emit(end.container, "pause")
+        silent(end)
+
+    engine.player = play
+    with anyio.fail_after(10), pytest.raises(CreateFailed, match="paused through the engine"):
+        await driver.create("3.13")
+    assert engine.containers == {}
+
+
 @pytest.mark.parametrize("operation", ["create", "attach", "start"])
 async def test_a_create_that_is_cancelled_at_any_step_leaves_no_container(
     engine: FakeEngine, driver: DockerDriver, operation: str

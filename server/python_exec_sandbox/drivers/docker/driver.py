@@ -172,6 +172,7 @@ class DockerDriver:
             made.fate = self._feed.watch(created.id)
             made.id = created.id
             made.channel = AttachedChannel(await gateway.attach(created.id))
+            made.fate.on_pause = made.channel.close  # nobody waits for one that somebody stopped
             with anyio.move_on_after(_EVENTS_SECONDS):
                 await self._feed.listening.wait()
             await gateway.start(created.id)
@@ -181,6 +182,7 @@ class DockerDriver:
             )
             self._tasks.start_soon(sandbox.pump)
             await sandbox.wait_ready(READY_SECONDS)
+            made.fate.on_pause = None
         except BaseException:  # a cancellation leaves nothing behind either
             await self._clean_up(gateway, made)
             raise

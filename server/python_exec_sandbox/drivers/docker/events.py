@@ -34,12 +34,14 @@ SIGKILL_EXIT_CODE = 137
 
 @dataclass(slots=True)
 class Fate:
-    """What is known of one container's end. ``cause`` is the last of ``oom`` and ``kill`` before it died."""
+    """What is known of one container's end. ``cause`` is the last of ``oom`` and ``kill`` before it died;
+    ``on_pause`` is called at each pause, if there is somebody to call."""
 
     cause: str | None = None
     signal: str | None = None
     exit_code: int | None = None
     paused: bool = False
+    on_pause: Callable[[], None] | None = None
     died: anyio.Event = field(default_factory=anyio.Event)
     destroyed: anyio.Event = field(default_factory=anyio.Event)
 
@@ -53,6 +55,8 @@ class Fate:
                 self.cause, self.signal = "kill", quote(str(attributes.get("signal") or ""), _WORD_CHARS)
             case "pause" | "unpause":
                 self.paused = action == "pause"
+                if self.paused and self.on_pause is not None:
+                    self.on_pause()
             case "die":
                 code = str(attributes.get("exitCode"))
                 self.exit_code = int(code) if re.fullmatch("[0-9]{1,3}", code) else None
@@ -78,6 +82,8 @@ class Fate:
         said = f"; it said: {diagnosis}" if diagnosis else ""
         killed = self.exit_code in {SIGKILL_EXIT_CODE, None}
         if not self.died.is_set():
+            if self.paused:
+                return Loss.KILLED, f"paused through the engine{said}"
             return Loss.FAULT, f"its connection ended, and the engine doesn't say why{said}"
         if self.cause == "oom" and killed:
             return Loss.MEMORY, "the kernel's memory killer took its runner"
