@@ -8,9 +8,19 @@ from hypothesis import strategies as st
 
 from python_exec_sandbox.errors import RequestError
 from python_exec_sandbox.script.blocks import find_blocks
-from python_exec_sandbox.script.metadata import MAX_BLOCK_CHARACTERS, read_metadata
+from python_exec_sandbox.script.metadata import MAX_BLOCK_CHARACTERS, Metadata
+from python_exec_sandbox.script.metadata import read_metadata as read_into
+from python_exec_sandbox.script.problems import Problems
 
 SPECIFIED = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
+
+
+def read_metadata(text: str) -> Metadata:
+    """What a faultless script says of itself."""
+    problems = Problems()
+    metadata = read_into(text, problems)
+    problems.raise_any()
+    return metadata
 
 
 def problem(text: str) -> str:

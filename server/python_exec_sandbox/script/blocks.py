@@ -14,12 +14,19 @@ TOKENIZED_CHARACTERS = 256 * 1024
 """How far a script is tokenised to tell comments from string literals; blocks stand at the top, and
 the pure Python tokeniser of 3.11 takes about a second for this much."""
 
-_CANDIDATE = re.compile(r"^[ \t]*+#++[ \t]*+//[^\n]*", re.MULTILINE)
+_BLANK = "(?:[^\\S\\n]|[\u00ad\u200b-\u200d\u2060\ufeff])"
+"""All that looks like a blank, or like nothing, in a text that was copied from a page."""
+
+_CANDIDATE = re.compile(rf"^{_BLANK}*+#++{_BLANK}*+//[^\n]*", re.MULTILINE)
 _OPENER = re.compile(r"# /// ([a-zA-Z0-9-]+)")
+_SCRIPT_OPENER = "# /// script"
 _CLOSER = "# ///"
-_NEAR_OPENER = re.compile(r"[ \t]*#+[ \t]*/{2,4}[ \t]*script[ \t]*", re.IGNORECASE)
-_NAMELESS = re.compile(r"[ \t]*#+[ \t]*/{2,4}[ \t]*\n[ \t]*#+[ \t]*(?:dependencies|requires-python)[ \t]*=")
-_NEAR_CLOSER = re.compile(r"[ \t]*#+[ \t]*/{2,4}[ \t]*")
+_NEAR_OPENER = re.compile(rf"{_BLANK}*+#++{_BLANK}*+/{{2,4}}{_BLANK}*+script{_BLANK}*+", re.IGNORECASE)
+_BEFORE_KEY = re.compile(
+    rf"{_BLANK}*+#++{_BLANK}*+/{{2,4}}+(?!/)[^\n]*\n{_BLANK}*+#++{_BLANK}*+(?:dependencies|requires-python){_BLANK}*+="
+)
+_BLANKS = re.compile(rf"#{_BLANK}*+")
+_NEAR_CLOSER = re.compile(rf"{_BLANK}*+#++{_BLANK}*+/{{2,4}}{_BLANK}*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,11 @@ class Block:
     type: str
     line: int
     lines: tuple[str, ...]
+
+    def line_of_inner(self) -> int | None:
+        """The script's line, if any, that was meant to open a block of its own but is content of this one."""
+        meant = _SCRIPT_OPENER.removeprefix("# ")
+        return self.line + 1 + self.lines.index(meant) if meant in self.lines else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,7 @@ def _openers(text: str) -> list[int]:
     found = []
     line, counted = 0, 0
     for candidate in _CANDIDATE.finditer(text):
-        meant = _NEAR_OPENER.fullmatch(candidate[0]) or _NAMELESS.match(text, candidate.start())
+        meant = _NEAR_OPENER.fullmatch(candidate[0]) or _BEFORE_KEY.match(text, candidate.start())
         if meant or _OPENER.fullmatch(candidate[0]):
             line += text.count("\n", counted, candidate.start())
             counted = candidate.start()
@@ -82,6 +94,11 @@ def _read_block(lines: list[str], opener: int, found: Found) -> int:
     if closer is not None:
         content = tuple(line[2:] for line in lines[opener + 1 : closer])
         found.blocks.append(Block(type=exact[1], line=opener + 1, lines=content))
+        if exact[1] != "script" and (inner := found.blocks[-1].line_of_inner()):
+            found.mistakes.append(
+                f"The metadata block {exact[1][:40]!r} opened in line {opener + 1} of the script goes on over "
+                f"line {inner}, '# /// script': put a line that is no comment before that line."
+            )
         return closer + 1
     if exact[1] == "script":
         found.mistakes.append(_why_unclosed(lines, opener, end))
@@ -105,7 +122,7 @@ def _why_unclosed(lines: list[str], opener: int, end: int) -> str:
     if breaker is not None and breaker.startswith("#"):
         return (
             f"{opened} is broken by line {end + 1}: after the '#' there must be a blank. "
-            f"Write that line as '# {breaker[1:41].strip()}'."
+            f"Write that line as '# {_BLANKS.sub('', breaker, count=1)[:40]}'."
         )
     if breaker is not None and not breaker.strip() and _closes_later(lines, end):
         return f"{opened} is broken by the empty line {end + 1}: write '#' there, or remove the line."

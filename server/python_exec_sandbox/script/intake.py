@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from python_exec_sandbox.errors import RequestError
 from python_exec_sandbox.script import requirements, source
-from python_exec_sandbox.script.metadata import Metadata, read_metadata
+from python_exec_sandbox.script.metadata import read_metadata
 from python_exec_sandbox.script.problems import Problems
 from python_exec_sandbox.script.pythons import choose_python
 
@@ -35,13 +36,14 @@ def prepare(
         RequestError: with everything that is wrong.
     """
     problems = Problems()
-    read: source.Source | None = None
-    metadata = Metadata()
-    with problems.collecting():
-        read = source.from_bytes(script) if isinstance(script, bytes) else source.from_text(script)
-        metadata = read_metadata(read.text)
+    read = _read(script, problems)
+    # What can't be run may have more faults, and they are wanted together.
+    metadata = read_metadata(source.readable(script) if read is None else read.text, problems)
     wishes = [
-        *(requirements.Wish(text, f"line {metadata.line} of the script") for text in metadata.dependencies),
+        *(
+            requirements.Wish(text, f"line {line} of the script")
+            for text, line in zip(metadata.dependencies, metadata.lines, strict=True)
+        ),
         *(requirements.Wish(text, "the dependencies argument") for text in dependencies),
     ]
     merged: tuple[str, ...] = ()
@@ -56,3 +58,11 @@ def prepare(
     if read is None:  # can't be: an unread script is a problem
         raise AssertionError
     return Prepared(source=read, requirements=merged, python=python, notes=metadata.notes)
+
+
+def _read(script: str | bytes, problems: Problems) -> source.Source | None:
+    try:
+        return source.from_bytes(script) if isinstance(script, bytes) else source.from_text(script)
+    except RequestError as error:
+        problems.add_all(error)
+        return None

@@ -31,29 +31,31 @@ MAX_KEYS = 100
 """Keys of a block; each unknown one is compared with those that may be meant."""
 
 _STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*+'")
+_STRING_OR_COMMENT = re.compile(rf"{_STRING.pattern}|#.*+")
 
 _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The contents of the one ``script`` block. ``line`` is where its dependencies stand in the script,
-    or where the block opens; 0 without a block. ``notes`` are sentences about what was ignored."""
+    """The contents of the one ``script`` block. ``line`` is where its dependencies begin in the script,
+    or where the block opens; 0 without a block. ``lines`` are those of each dependency. ``notes`` are
+    sentences about what was ignored."""
 
     dependencies: tuple[str, ...] = ()
+    lines: tuple[int, ...] = ()
     requires_python: str | None = None
     line: int = 0
     notes: tuple[str, ...] = ()
 
 
-def read_metadata(text: str) -> Metadata:
+def read_metadata(text: str, problems: Problems) -> Metadata:
     """The metadata of the script ``text`` (line feeds only), empty if it has none.
 
-    Raises:
-        RequestError: a block is malformed, doubled, or has keys of the wrong kind; names each script line.
+    A block that is malformed or doubled, keys of the wrong kind: each is added to ``problems`` with its
+    line in the script, and what could be read besides is returned.
     """
     found = find_blocks(text)
-    problems = Problems()
     for mistake in found.mistakes:
         problems.add(mistake)
     blocks = [block for block in found.blocks if block.type == "script"]
@@ -66,19 +68,17 @@ def read_metadata(text: str) -> Metadata:
     metadata = Metadata()
     if len(blocks) == 1:
         with problems.collecting():
-            metadata = _interpret(blocks[0])
-    problems.raise_any()
+            metadata = _interpret(blocks[0], problems)
     return metadata
 
 
-def _interpret(block: Block) -> Metadata:
+def _interpret(block: Block, problems: Problems) -> Metadata:
     table = _parse(block)
     if len(table) > MAX_KEYS:
         raise RequestError(
             f"The metadata block opened in line {block.line} of the script has {len(table):,} keys; at most "
             f"{MAX_KEYS} are accepted."
         )
-    problems = Problems()
     notes: list[str] = []
     dependencies = table.get("dependencies", [])
     if not isinstance(dependencies, list) or not all(isinstance(one, str) for one in dependencies):
@@ -87,16 +87,21 @@ def _interpret(block: Block) -> Metadata:
             'such as ["requests>=2", "rich"].'
         )
         dependencies = []
-    requires = table.get("requires-python")
-    if requires is not None:
+    lines = _lines_of_items(block, dependencies)
+    for text, line in zip(dependencies, lines, strict=True):
+        if not text.strip():
+            problems.add(f"Line {line} of the script: a dependency is empty; remove it or name a package.")
+    requires = None
+    if "requires-python" in table:
         with problems.collecting():
-            _check_requires(requires, _line_of(block, "requires-python"))
-    for key in table.keys() - {"dependencies", "requires-python", "tool"}:
-        _judge_unknown(block, key, problems, notes)
-    _judge_tool(block, table.get("tool"), problems, notes)
-    problems.raise_any()
+            requires = _checked(table["requires-python"], _line_of(block, "requires-python"))
+    for key in table:
+        if key not in {"dependencies", "requires-python", "tool"}:
+            _judge_unknown(block, key, problems, notes)
+    _judge_tool(block, table.get("tool", {}), problems, notes)
     return Metadata(
         dependencies=tuple(dependencies),
+        lines=lines,
         requires_python=requires,
         line=_line_of(block, "dependencies"),
         notes=tuple(notes),
@@ -123,6 +128,11 @@ def _parse(block: Block) -> dict[str, Any]:
         reason = str(error)
         place = _TOML_PLACE.search(reason)
         inner = int(place[1]) if place and place[1] else len(block.lines)
+        if second := block.line_of_inner():
+            raise RequestError(
+                f"The metadata block opened in line {block.line} of the script goes on over line {second}, which "
+                "opens another one; only one is allowed. Put all dependencies into one block."
+            ) from error
         raise RequestError(
             f"Line {block.line + inner} of the script: the metadata block is not valid TOML: "
             f'{_TOML_PLACE.sub("", reason)[:200]}. It should read like: # dependencies = ["requests"]'
@@ -138,7 +148,26 @@ def _line_of(block: Block, key: str) -> int:
     return block.line
 
 
-def _check_requires(value: object, line: int) -> None:
+def _lines_of_items(block: Block, items: list[str]) -> tuple[int, ...]:
+    """The script's line of each of the ``dependencies``; the TOML reader doesn't tell.
+
+    The first strings after the key are theirs, if they read the same; else all get the line of the key.
+    """
+    start = _line_of(block, "dependencies")
+    index = start - block.line - 1
+    found: list[tuple[str, int]] = []
+    for n, text in enumerate(block.lines[index:] if index >= 0 else (), start=start):
+        if len(found) >= len(items):
+            break
+        written = text.partition("=")[2] if n == start else text
+        found += [(one[1:-1], n) for one in _STRING_OR_COMMENT.findall(written) if one[0] != "#"]
+    if [text for text, _ in found[: len(items)]] == items:
+        return tuple(line for _, line in found[: len(items)])
+    return (start,) * len(items)
+
+
+def _checked(value: object, line: int) -> str:
+    """``value`` as what ``requires-python`` must be."""
     example = 'such as ">=3.13"'
     if not isinstance(value, str):
         raise RequestError(f"Line {line} of the script: 'requires-python' must be a text {example}.")
@@ -154,6 +183,7 @@ def _check_requires(value: object, line: int) -> None:
             f"Line {line} of the script: 'requires-python' has {conditions} conditions; at most {MAX_CONDITIONS} are "
             "accepted."
         )
+    return value
 
 
 def _judge_unknown(block: Block, key: str, problems: Problems, notes: list[str]) -> None:
@@ -168,8 +198,12 @@ def _judge_unknown(block: Block, key: str, problems: Problems, notes: list[str])
 
 
 def _judge_tool(block: Block, tool: object, problems: Problems, notes: list[str]) -> None:
-    uv = tool.get("uv") if isinstance(tool, dict) else None
+    uv = tool.get("uv", {}) if isinstance(tool, dict) else None
     if not isinstance(uv, dict):
+        problems.add(
+            f"The metadata block opened in line {block.line} of the script: '{'tool' if uv is None else 'tool.uv'}' "
+            "must be a table; remove it, nothing of it is needed here."
+        )
         return
     if refused := sorted(uv.keys() & REFUSED_UV_KEYS):
         problems.add(

@@ -20,14 +20,18 @@ class Problems:
         if text not in self._texts:
             self._texts.append(text)
 
+    def add_all(self, error: RequestError) -> None:
+        """Note all that ``error`` says."""
+        for text in error.args:
+            self.add(str(text))
+
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """Turn a :class:`RequestError` raised inside into a noted problem, and go on after the block."""
         try:
             yield
         except RequestError as error:
-            for text in error.args:
-                self.add(str(text))
+            self.add_all(error)
 
     def raise_any(self) -> None:
         """Return when nothing was noted.

@@ -31,14 +31,14 @@ def choose_python(
     asked = ""
     if wanted is not None and wanted.strip():
         fitting = _wanted(wanted.strip(), available)
-        asked = f" by python_version {wanted.strip()!r}"
+        asked = f" by python_version {_shown(wanted.strip())}"
     if requires is not None:
         specifier = SpecifierSet(requires)
         before, fitting = fitting, [one for one in fitting if _fits(one, specifier)]
         if not fitting:
             looked_at = f"asked for{asked} ({_listed(before)})" if before != list(available) else "here"
             raise RequestError(
-                f"The script's requires-python {requires!r} admits none of the Pythons {looked_at}. "
+                f"The script's requires-python {_shown(requires)} admits none of the Pythons {looked_at}. "
                 f"Available are {_listed(available)}.{_hint(specifier, available)}"
             )
     return _nearest(fitting, default)
@@ -50,7 +50,7 @@ def _wanted(wanted: str, available: Sequence[str]) -> list[str]:
         major, minor, patch = version.groups()
         if patch:
             raise RequestError(
-                f"python_version {wanted!r} names a patch version; only minor versions can be chosen: "
+                f"python_version {_shown(wanted)} names a patch version; only minor versions can be chosen: "
                 f"{_listed(available)}."
             )
         name = f"{major}.{minor}" if minor else f"{major}."
@@ -61,7 +61,7 @@ def _wanted(wanted: str, available: Sequence[str]) -> list[str]:
             specifier = SpecifierSet(wanted)
         except InvalidSpecifier as error:
             raise RequestError(
-                f"python_version {wanted[:80]!r} is not a version; write one of {_listed(available)}, or a "
+                f"python_version {_shown(wanted)} is not a version; write one of {_listed(available)}, or a "
                 'range such as ">=3.14".'
             ) from error
         found = [one for one in available if _fits(one, specifier)]
@@ -93,3 +93,7 @@ def _hint(specifier: SpecifierSet, available: Sequence[str]) -> str:
 
 def _listed(versions: Sequence[str]) -> str:
     return ", ".join(versions)
+
+
+def _shown(asked: str) -> str:
+    return repr(asked if len(asked) <= 80 else f"{asked[:79]}…")

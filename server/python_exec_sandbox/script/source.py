@@ -4,6 +4,7 @@ Line ends become line feeds and a byte order mark goes: neither moves a line, an
 when it reads a file. The declared encoding (PEP 263) is honoured, because CPython will honour it.
 """
 
+import codecs
 import io
 import re
 import tokenize
@@ -23,8 +24,14 @@ _FENCE = "```"
 _LINE_END = re.compile(r"\r\n?")
 _LINE_END_BYTES = re.compile(rb"\r\n?")
 _TWO_LINES = re.compile(rb"[^\r\n]*+(?:\r\n?|\n)?[^\r\n]*+(?:\r\n?|\n)?")
-_COOKIE = re.compile(rb"^[ \t\f]*+#[^\r\n]*?coding[:=][ \t]*+[-\w.]+", re.MULTILINE)
+_COOKIE = re.compile(rb"^[ \t\f]*+#[^\r\n]*?coding[:=][ \t]*+[-\w.]+[^\r\n]*+", re.MULTILINE)
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
+
+_NOT_ASCII = bytes(range(128)) + b"?" * 128
+
+_SLOW_ENCODINGS = frozenset({"idna", "punycode"})
+"""Meant for names of hosts: their time grows with the square of a text's length, to minutes for 32 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,7 @@ def from_text(text: str) -> Source:
             the encoding it declares.
     """
     _check_size(len(text))
-    text = _LINE_END.sub("\n", text.removeprefix(BOM))
+    text = _normalised(text)
     problems = Problems()
     if not text.strip():
         problems.add("The script is empty. Send the Python code that is to run.")
@@ -93,6 +100,14 @@ def from_bytes(data: bytes) -> Source:
     return from_text(text)
 
 
+def readable(script: str | bytes) -> str:
+    """The lines of what is no script, as far as they can be read: to find what else is wrong with it."""
+    if len(script) > MAX_SCRIPT_BYTES:
+        return ""
+    text = script.decode(errors="replace") if isinstance(script, bytes) else script
+    return _IMPOSSIBLE.sub("\ufffd", _normalised(text))
+
+
 def why_not_utf8(data: bytes) -> str:
     """What is wrong with ``data`` and what to do, as the rest of a sentence, when it declares no encoding
     and so must be UTF-8, but isn't; else empty."""
@@ -106,6 +121,10 @@ def why_not_utf8(data: bytes) -> str:
             "or declare its encoding in the first line: # -*- coding: NAME -*-"
         )
     return ""
+
+
+def _normalised(text: str) -> str:
+    return _LINE_END.sub("\n", text.removeprefix(BOM))
 
 
 def _check_size(size: int) -> None:
@@ -132,13 +151,18 @@ def _first_two_lines(data: bytes) -> bytes:
 
 def _declared(data: bytes) -> str:
     """The encoding named by a byte order mark or a coding comment in the first two lines, or UTF-8."""
+    # CPython reads a coding comment as bytes; the function asked here insists that its line is UTF-8.
+    head = _COOKIE.sub(lambda line: line[0].translate(_NOT_ASCII), _first_two_lines(data))
     try:
-        return tokenize.detect_encoding(io.BytesIO(_first_two_lines(data)).readline)[0]
+        encoding = tokenize.detect_encoding(io.BytesIO(head).readline)[0]
     except (SyntaxError, LookupError) as error:  # LookupError: a codec that isn't of text, from 3.14 on
         raise RequestError(
             f"The encoding declared in the first two lines of the script can't be used ({error}). "
             "Remove the coding comment: the script is sent as UTF-8."
         ) from error
+    if codecs.lookup(encoding).name in _SLOW_ENCODINGS:
+        raise _unusable(encoding)
+    return encoding
 
 
 def _encode(text: str, encoding: str) -> bytes:
