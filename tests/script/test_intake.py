@@ -44,6 +44,30 @@ def test_a_contradiction_names_both_places() -> None:
         read(BLOCK.replace("humanize", "humanize==4"), "humanize==5")
 
 
+def test_each_dependency_is_told_with_its_own_line() -> None:
+    script = '# /// script\n# dependencies = [\n#   "six",  # not "x"\n#   "--pre", \'./y\',\n#   "rich",\n#   "a b"]\n# ///\n'
+    with pytest.raises(RequestError) as caught:
+        read(script)
+    told = str(caught.value)
+    assert "'--pre' (line 4 of the script)" in told
+    assert "'./y' (line 4 of the script)" in told
+    assert "'a b' (line 6 of the script)" in told
+
+
+@pytest.mark.parametrize("written", ['"""--pre"""', '"\\u002d-pre"'])
+def test_a_dependency_whose_place_is_hard_to_tell_has_the_line_of_its_key(written: str) -> None:
+    with pytest.raises(RequestError, match="line 2 of the script"):
+        read(f"# /// script\n# dependencies = [\n# {written}]\n# ///\n")
+
+
+def test_a_fault_of_the_text_does_not_hide_those_of_its_block() -> None:
+    script = '# /// script\n# dependencies = ["--pre"]\n# requires-python = 3\n# dependency = 1\n# ///\nx = "\0"\ny = "\ud800"\n'
+    with pytest.raises(RequestError, match=r"(?s)5 problems.*Line 6.*Line 7.*Line 3.*Line 4.*line 2"):
+        read(script)
+    with pytest.raises(RequestError, match=r"(?s)2 problems.*byte 0xff in line 1.*'--pre' \(line 3"):
+        read(b"# \xff\r# /// script\r\n# dependencies = ['--pre']\n# ///\n")
+
+
 def test_everything_wrong_with_a_request_is_told_at_once() -> None:
     with pytest.raises(RequestError, match=r"(?s)3 problems.*never closed.*option.*3\.9"):
         read("# /// script\nx", "--pre", python_version="3.9")

@@ -128,6 +128,20 @@ def test_all_problems_of_a_block_are_told_at_once() -> None:
     assert "2 problems" in told
 
 
+def test_two_blocks_without_a_line_between_are_told_as_such() -> None:
+    block = "# /// script\n# dependencies = []\n# ///\n"
+    told = problem(block + block)
+    assert "line 1" in told
+    assert "line 4" in told
+    assert "only one is allowed" in told
+
+
+def test_what_is_wrong_and_what_is_noted_comes_in_the_order_of_its_lines() -> None:
+    keys = [f"k{n}" for n in range(20)]
+    found = read_metadata("# /// script\n" + "".join(f"# {key} = 1\n" for key in keys) + "# ///\n")
+    assert [note.split("'")[1] for note in found.notes] == keys
+
+
 def test_unknown_keys_and_harmless_settings_are_noted() -> None:
     found = read_metadata(
         '# /// script\n# licence = "MIT"\n# [tool.uv]\n# exclude-newer = "2025-01-01T00:00:00Z"\n'

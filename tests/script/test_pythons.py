@@ -63,6 +63,14 @@ def test_what_can_not_be_had_is_refused_and_the_choice_is_named(
         assert word in str(caught.value)
 
 
+def test_a_long_condition_is_cut_in_the_message() -> None:
+    long = "<3," + ",".join(f"!=2.{n}" for n in range(60))
+    for wanted, requires in ((long, None), (">=3," + "".join(f"!=4.{n}," for n in range(60)), long)):
+        with pytest.raises(RequestError) as caught:
+            choose(wanted, requires)
+        assert len(str(caught.value)) < 400
+
+
 @pytest.mark.parametrize(("wanted", "requires"), [(None, "<3.13"), ("3", "<3.13")])
 def test_the_choice_is_listed_once(wanted: str | None, requires: str) -> None:
     with pytest.raises(RequestError) as caught:

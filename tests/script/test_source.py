@@ -2,6 +2,7 @@ import ast
 import io
 import subprocess
 import sys
+import time
 import tokenize
 from pathlib import Path
 
@@ -66,6 +67,23 @@ def test_what_can_not_be_a_script_is_refused_with_its_place(text: str, words: li
         from_text(text)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["punycode", "IDNA"])
+def test_an_encoding_that_would_take_minutes_is_refused_at_once(encoding: str) -> None:
+    text = f"# coding: {encoding}\n" + "".join(chr(0x4E00 + n % 9000) for n in range(30_000))
+    start = time.process_time()
+    with pytest.raises(RequestError, match="can't be used"):
+        from_text(text)
+    with pytest.raises(RequestError, match="can't be used"):
+        from_bytes(text.encode())
+    assert time.process_time() - start < 1
+
+
+def test_other_letters_beside_a_coding_comment_are_read_in_its_encoding() -> None:
+    text = "# café coding: latin-1\n'é'"
+    assert from_text(text).data == text.encode("latin-1")
+    assert from_bytes(text.encode("latin-1")).text == text
 
 
 def test_all_problems_of_a_text_are_told_at_once() -> None:
@@ -133,7 +151,8 @@ def test_line_numbers_stay_as_python_counts_them(text: str) -> None:
     assert ast.literal_eval(from_text(literal).text) == text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def test_cpython_runs_the_text_in_its_declared_encoding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("comment", ["# coding: cp1252", "# café, coding: cp1252, €"])
+def test_cpython_runs_the_text_in_its_declared_encoding(comment: str, tmp_path: Path) -> None:
     file = tmp_path / "script.py"
-    file.write_bytes(from_text("\ufeff# coding: cp1252\r\nprint(ascii('€é'))\r\n").data)
+    file.write_bytes(from_text(f"\ufeff{comment}\r\nprint(ascii('€é'))\r\n").data)
     assert subprocess.check_output([sys.executable, file], timeout=30) == b"'\\u20ac\\xe9'\n"
