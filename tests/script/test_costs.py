@@ -7,7 +7,7 @@ import pytest
 from python_exec_sandbox.errors import RequestError
 from python_exec_sandbox.script.intake import prepare
 
-SECONDS = 1.0
+SECONDS = 2.0
 """Far above what a busy machine needs for each of these, far below what they took without a bound."""
 
 
@@ -29,6 +29,9 @@ HOSTILE: dict[str, tuple[str, list[str]]] = {
         block('requires-python = "' + ",".join(f"!=3.{n}" for n in range(3000)) + '"'),
         [],
     ),
+    "openers that open nothing": ("#/// script\n" * 40_000, []),
+    "blocks that aren't closed": ("# /// script\n\n" * 40_000, []),
+    "blocks that swallow others": ("# /// a\n# /// script\n# ///\n\n" * 20_000, []),
     "unknown keys": (block(*[f"dependencie{n} = 1" for n in range(1500)]), []),
 }
 

@@ -14,6 +14,9 @@ TOKENIZED_CHARACTERS = 256 * 1024
 """How far a script is tokenised to tell comments from string literals; blocks stand at the top, and
 the pure Python tokeniser of 3.11 takes about a second for this much."""
 
+MAX_MISTAKES = 20
+"""More than are shown. To say what is wrong with a block that isn't closed, the rest of the script is searched."""
+
 _BLANK = "(?:[^\\S\\n]|[\u00ad\u200b-\u200d\u2060\ufeff])"
 """All that looks like a blank, or like nothing, in a text that was copied from a page."""
 
@@ -25,7 +28,7 @@ _NEAR_OPENER = re.compile(rf"{_BLANK}*+#++{_BLANK}*+/{{2,4}}{_BLANK}*+script{_BL
 _BEFORE_KEY = re.compile(
     rf"{_BLANK}*+#++{_BLANK}*+/{{2,4}}+(?!/)[^\n]*\n{_BLANK}*+#++{_BLANK}*+(?:dependencies|requires-python){_BLANK}*+="
 )
-_BLANKS = re.compile(rf"#{_BLANK}*+")
+_SIGN = re.compile(rf"#{_BLANK}*+")
 _NEAR_CLOSER = re.compile(rf"{_BLANK}*+#++{_BLANK}*+/{{2,4}}{_BLANK}*+")
 
 
@@ -53,7 +56,7 @@ class Found:
 
 
 def find_blocks(text: str) -> Found:
-    """The blocks of ``text``, whose lines end in line feeds."""
+    """The blocks of ``text``, whose lines end in line feeds; nothing after the first ``MAX_MISTAKES``."""
     openers = _openers(text)
     if not openers:
         return Found()
@@ -64,6 +67,8 @@ def find_blocks(text: str) -> Found:
     for opener in openers:
         if opener >= resume and opener not in in_strings:
             resume = _read_block(lines, opener, found)
+        if len(found.mistakes) >= MAX_MISTAKES:
+            break
     return found
 
 
@@ -122,7 +127,7 @@ def _why_unclosed(lines: list[str], opener: int, end: int) -> str:
     if breaker is not None and breaker.startswith("#"):
         return (
             f"{opened} is broken by line {end + 1}: after the '#' there must be a blank. "
-            f"Write that line as '# {_BLANKS.sub('', breaker, count=1)[:40]}'."
+            f"Write that line as '# {_SIGN.sub('', breaker, count=1)[:40]}'."
         )
     if breaker is not None and not breaker.strip() and _closes_later(lines, end):
         return f"{opened} is broken by the empty line {end + 1}: write '#' there, or remove the line."

@@ -13,12 +13,11 @@ class Problems:
     """A list of sentences that becomes one :class:`RequestError`."""
 
     def __init__(self) -> None:
-        self._texts: list[str] = []
+        self._texts: dict[str, None] = {}
 
     def add(self, text: str) -> None:
         """Note ``text``, a whole sentence that says what is wrong and what to do."""
-        if text not in self._texts:
-            self._texts.append(text)
+        self._texts[text] = None
 
     def add_all(self, error: RequestError) -> None:
         """Note all that ``error`` says."""
