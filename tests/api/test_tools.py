@@ -196,7 +196,7 @@ async def test_of_the_places_where_no_engine_was_the_model_is_told_the_first_tha
         text = text_of(await call(client, "searched"))
     assert (
         text == "not run: no sandbox can be made at present: No container engine could be used."
-        " unix:///nowhere.sock: gone Start Docker."
+        " unix:///nowhere.sock: gone. Start Docker."
     )
 
 

@@ -18,7 +18,8 @@ def short_refusal(error: SandboxError) -> str:
     lines = text.splitlines()
     tried = [line for line in lines if line.startswith("  ")]  # it is indented
     cause = [line for line in tried if not line.startswith("  nothing at ")][:1]
-    return " ".join(line.strip() for line in lines if line not in tried or line in cause)
+    kept = [line.strip() for line in lines if line not in tried or line in cause]
+    return " ".join(line if line.endswith((".", ":")) else f"{line}." for line in kept if line)
 
 
 def is_for_a_person(error: SandboxError) -> bool:

@@ -121,9 +121,11 @@ class ImageKeeper:
         try:
             await gateway.build(request, log.note)
         except EngineRefused as refusal:
+            named = self._options.base_image
+            base = "its base images" if named is None else f"the image {named} (--base-image)"
             raise ImageUnavailable(
                 f"The sandbox image {context.tag} could not be built{log.place}: {refusal.said}{log.tail} "
-                f"{advice_for(refusal.said)}\nThe build needs its base images and uv from a registry, once. "
+                f"{advice_for(refusal.said)}\nThe build needs {base} and uv from a registry, once. "
                 f"Elsewhere made, it can be loaded here (`docker save {context.tag} | gzip > image.tar.gz` there, "
                 "`docker load -i image.tar.gz` here); or name an image of your own with --image."
             ) from refusal
