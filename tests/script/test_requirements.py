@@ -40,6 +40,13 @@ def test_markers_and_addresses_are_kept() -> None:
     )
 
 
+def test_a_version_beside_an_address_is_kept_for_the_installer_to_compare() -> None:
+    assert lines("a[x] @ https://example.org/a-1.whl", "a>=2") == (
+        "a[x] @ https://example.org/a-1.whl",
+        "a[x]>=2",
+    )
+
+
 def test_blank_wishes_count_for_nothing() -> None:
     assert lines("", "  ", "six") == ("six",)
 
