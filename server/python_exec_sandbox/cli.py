@@ -62,7 +62,7 @@ def _run(settings: Settings, command: RunCommand) -> None:
     tell_ineffective(settings)
     import anyio  # here, with the rest: not needed to answer --help or to serve
 
-    from python_exec_sandbox.api.backends import open_docker
+    from python_exec_sandbox.api.backends import open_backend
     from python_exec_sandbox.api.once import run_once
     from python_exec_sandbox.run.records import RunRequest
 
@@ -73,7 +73,7 @@ def _run(settings: Settings, command: RunCommand) -> None:
         args=command.args,
         stdin=b"" if command.file == "-" else _inherited_input(),
     )
-    leave(anyio.run(run_once, request, open_docker(settings, warm=False)))
+    leave(anyio.run(run_once, request, open_backend(settings, warm=False)))
 
 
 def _read_script(file: str) -> bytes:

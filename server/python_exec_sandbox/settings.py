@@ -108,7 +108,16 @@ class Settings(BaseSettings):
 
     sandbox_backend: Annotated[
         Backend, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "KIND", "docker")
-    ] = Field(Backend.DOCKER, description="docker (native and none: not available in this version yet)")
+    ] = Field(
+        Backend.DOCKER,
+        description="docker, native (docker in this version) or none (scripts are NOT sandboxed)",
+    )
+    allow_unsandboxed: Annotated[bool, Flag(Group.SANDBOXES, default="off")] = Field(
+        False, description="when no sandbox can be made, run scripts NOT sandboxed instead of refusing"
+    )
+    uv_path: Annotated[StrictStr, Flag(Group.SANDBOXES, "PATH", "uv")] = Field(
+        "uv", description="uv for scripts outside containers (an image has its own)"
+    )
     network: Annotated[Network, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "KIND", "full")] = Field(
         Network.FULL, description="what scripts can reach: none or full"
     )
@@ -188,9 +197,6 @@ class Settings(BaseSettings):
     no_warm_cache: Annotated[bool, Flag(Group.COMPATIBILITY)] = Field(
         False, description="don't warm the package cache"
     )
-    uv_path: Annotated[StrictStr, Flag(Group.COMPATIBILITY, "PATH", "uv")] = Field(
-        "uv", description="uv for sandboxes without containers"
-    )
 
     @classmethod
     def settings_customise_sources(
@@ -204,13 +210,6 @@ class Settings(BaseSettings):
         """Flags and the environment only: no ``.env`` of whatever folder the client was started in."""
         return init_settings, env_settings
 
-    @field_validator("sandbox_backend")
-    @classmethod
-    def _is_available(cls, value: Backend) -> Backend:
-        if value is not Backend.DOCKER:
-            raise ValueError("is not available in this version yet: use docker")
-        return value
-
     @field_validator("ca_bundle")
     @classmethod
     def _is_file(cls, value: Path | None) -> Path | None:
@@ -222,9 +221,17 @@ class Settings(BaseSettings):
     def _agree(self) -> Self:
         """Settings that contradict each other, each named with its number."""
         if not self._is_available_python():
+            if self.is_unsandboxed:
+                raise ValueError(f"--python-version {self.python_version} is no version such as 3.13")
             raise ValueError(
                 f"--python-version {self.python_version} is not available; the sandbox has "
                 f"{', '.join(SUPPORTED_PYTHONS)} (another one needs an --image of your own that has it)"
+            )
+        if self.network is Network.NONE and self.may_run_unsandboxed:
+            asked = "--sandbox-backend none" if self.is_unsandboxed else "--allow-unsandboxed"
+            raise ValueError(
+                f"--network none can't be kept with {asked}: a script on the machine itself has its network;"
+                " leave out one of the two"
             )
         if self.default_timeout > self.max_timeout:
             raise ValueError(
@@ -240,9 +247,19 @@ class Settings(BaseSettings):
             )
         return self
 
+    @property
+    def is_unsandboxed(self) -> bool:
+        """Whether every script runs on the machine itself, as the person asked."""
+        return self.sandbox_backend is Backend.NONE
+
+    @property
+    def may_run_unsandboxed(self) -> bool:
+        """Whether the person allowed that any script does."""
+        return self.is_unsandboxed or self.allow_unsandboxed
+
     def _is_available_python(self) -> bool:
-        """Only the image's owner knows what an image of their own has."""
-        if self.image is None:
+        """Only the image's owner knows what an image of their own has, and only uv what the machine has."""
+        if self.image is None and not self.is_unsandboxed:
             return self.python_version in SUPPORTED_PYTHONS
         return re.fullmatch(r"3\.\d{1,2}", self.python_version, flags=re.ASCII) is not None
 

@@ -18,6 +18,7 @@ from python_exec_sandbox.api.effective import limits_in_words
 from python_exec_sandbox.api.runtime import Backend, OpenBackend, Runtime
 from python_exec_sandbox.api.stdio import serve
 from python_exec_sandbox.api.tools import execute_python_tool
+from python_exec_sandbox.api.unsandboxed_words import fallback_words, unsandboxed_instructions
 from python_exec_sandbox.api.wire import StdioServer
 from python_exec_sandbox.collector import permanent
 from python_exec_sandbox.setting_values import Network
@@ -38,7 +39,7 @@ def build(settings: Settings, open_backend: OpenBackend | None = None) -> Applic
     """The application for ``settings``; nothing is opened before it is served.
 
     Not for an event loop: the SDK's constructor imports modules and reads files."""
-    runtime = Runtime(open_backend or partial(open_docker, settings))
+    runtime = Runtime(open_backend or partial(open_chosen, settings))
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
@@ -66,6 +67,8 @@ def build(settings: Settings, open_backend: OpenBackend | None = None) -> Applic
 
 def instructions(settings: Settings) -> str:
     """What a client tells its model about this server; at most 2,000 characters, or clients cut it."""
+    if settings.is_unsandboxed:
+        return unsandboxed_instructions(settings)
     network = {
         Network.NONE: "Scripts have no network, and no packages can be installed.",
         Network.FULL: "Scripts can reach the network. There is no pip and no git: name packages in dependencies.",
@@ -81,16 +84,17 @@ def instructions(settings: Settings) -> str:
         f" (at most {settings.max_timeout:g} s)."
         " The first line of an answer says how the script ended; a traceback carries the line numbers of the"
         " script as you sent it."
+        f"{fallback_words(settings)}"
     )
 
 
 @asynccontextmanager
-async def open_docker(settings: Settings) -> AsyncIterator[Backend]:
+async def open_chosen(settings: Settings) -> AsyncIterator[Backend]:
     """The backend for ``settings``, imported only now, off the event loop: it takes a tenth of the time in
     which ``initialize`` must be answered."""
     own_thread = anyio.CapacityLimiter(1)  # anyio's default limiter is the protocol's
     backends = await anyio.to_thread.run_sync(_import_backends, limiter=own_thread)
-    async with backends.open_docker(settings) as backend:
+    async with backends.open_backend(settings) as backend:
         yield backend
 
 

@@ -6,15 +6,55 @@ from contextlib import asynccontextmanager
 
 from python_exec_sandbox.api.budget import machine_memory, memory_budget
 from python_exec_sandbox.api.runtime import Backend
+from python_exec_sandbox.api.unsandboxed import AsAsked, Unsandboxed, WithFallback
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network, PullPolicy
+from python_exec_sandbox.drivers.unsandboxed.driver import UnsandboxedDriver
+from python_exec_sandbox.drivers.unsandboxed.options import UnsandboxedOptions
 from python_exec_sandbox.pool.config import PoolConfig
 from python_exec_sandbox.pool.pool import Pool
 from python_exec_sandbox.run.executor import Executor
 from python_exec_sandbox.run.records import ExecutorOptions
+from python_exec_sandbox.setting_values import Backend as BackendKind
 from python_exec_sandbox.settings import Settings
 
 logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_backend(settings: Settings, *, warm: bool = True) -> AsyncIterator[Backend]:
+    """What ``settings`` ask for. Nothing of ours ever runs a script on the machine itself unless they name that:
+    as the backend, or as what to do when there is no other.
+
+    Entering asks no engine; leaving takes the pool's bound.
+    """
+    if settings.sandbox_backend is BackendKind.NONE:
+        async with open_unsandboxed(settings) as spare:
+            yield Backend(AsAsked(spare), activity=lambda: spare.activity)
+        return
+    if settings.sandbox_backend is BackendKind.NATIVE:
+        logger.info("--sandbox-backend native: this version has no bubblewrap driver, so it means docker")
+    async with open_docker(settings, warm=warm) as backend:
+        if not settings.allow_unsandboxed:
+            yield backend
+            return
+        async with open_unsandboxed(settings) as spare:
+            yield Backend(
+                WithFallback(backend.executor, spare), activity=lambda: backend.activity() or spare.activity
+            )
+
+
+@asynccontextmanager
+async def open_unsandboxed(settings: Settings) -> AsyncIterator[Unsandboxed]:
+    """Scripts on the machine itself. Entering looks at nothing; a missing uv is an error of the runs."""
+    options = UnsandboxedOptions(
+        uv_path=settings.uv_path, limits=settings.sandbox_limits(), ca_bundle=settings.ca_bundle
+    )
+    async with (
+        UnsandboxedDriver(options) as driver,
+        Pool(driver, unsandboxed_pool_config(settings)) as pool,
+    ):
+        yield Unsandboxed(driver, pool, executor_options(settings, driver.name))
 
 
 @asynccontextmanager
@@ -51,6 +91,22 @@ def pool_config(settings: Settings, *, warm: bool) -> PoolConfig:
         fill_on_open=warm,
         idle_timeout=settings.idle_timeout,
         settle_time=settings.settle_time,
+    )
+
+
+def unsandboxed_pool_config(settings: Settings) -> PoolConfig:
+    """Nothing is kept warm: what is made for a run takes less than a tenth of a second."""
+    return PoolConfig(
+        default_python=settings.python_version,
+        idle_target=0,
+        max_total=settings.max_sandboxes,
+        max_creating=settings.max_sandboxes,
+        max_waiting=settings.max_waiting,
+        max_other_pythons=0,
+        fill_on_open=False,
+        quiet_time=0.0,
+        settle_time=0.0,
+        absent_time=1.0,
     )
 
 

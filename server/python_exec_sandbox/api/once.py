@@ -12,6 +12,7 @@ import anyio.abc
 import anyio.to_thread
 
 from python_exec_sandbox.api.ending import SIGNAL_BASE, ending_signals, leave
+from python_exec_sandbox.api.present import NOT_SANDBOXED
 from python_exec_sandbox.api.refusals import is_for_a_person
 from python_exec_sandbox.api.runtime import Backend
 from python_exec_sandbox.errors import SandboxError
@@ -89,6 +90,8 @@ async def _outcome(request: RunRequest, backend: Backend) -> int:
     except SandboxError as error:
         tell(str(error))
         return EXIT_WRONG_USE if is_for_a_person(error) else EXIT_OTHER
+    if result.unsandboxed:
+        tell(f"{NOT_SANDBOXED}: {result.unsandboxed}")
     for note in result.notes:
         tell(note)
     if result.verdict not in {Verdict.OK, Verdict.FAILED}:

@@ -21,6 +21,10 @@ NOTICED_MEMORY_BYTES = 32 * 1024 * 1024
 """The runner and a bare interpreter alone peak at some 21 MiB."""
 
 
+NOT_SANDBOXED = "not sandboxed"
+"""Said in the first line, in a note and in the facts of each answer that this is true of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Presented:
     """``is_error`` is true for whatever the caller can act on. All strings can be encoded as UTF-8."""
@@ -43,13 +47,15 @@ def present(
     """
     stdout, stderr = clean_captured(result.stdout), clean_captured(result.stderr)
     room = share(stdout.characters, stderr.characters, show_chars)
-    parts = [clean_text(result.headline)]
+    parts = [clean_text(result.headline) + (f" ({NOT_SANDBOXED})" if result.unsandboxed else "")]
     if result.sentence:
         parts.append(clean_text(result.sentence))
     parts += _section(OutputStream.STDOUT, fit(stdout, room[0]), result, reader)
     parts += _section(OutputStream.STDERR, fit(stderr, room[1]), result, reader)
     parts += hints(result, stderr.tail or stderr.head, can_install=can_install)
     parts += [f"Note: {clean_text(note)}" for note in result.notes]
+    if result.unsandboxed:
+        parts.append(f"Note: {NOT_SANDBOXED}: {clean_text(result.unsandboxed)}")
     parts.append(_facts(result))
     return Presented(text="\n".join(parts), is_error=result.verdict is not Verdict.OK)
 
@@ -67,6 +73,8 @@ def meta(result: RunResult) -> dict[str, Any]:
         "signal": result.signal,
         "python": result.python,
         "driver": result.driver,
+        "sandboxed": not result.unsandboxed,
+        "unsandboxed": clean_text(result.unsandboxed),
         "warm": result.warm,
         "requirements": [clean_text(one) for one in result.requirements],
         "timeout_seconds": result.timeout_seconds,
@@ -115,7 +123,8 @@ def _marker(stream: OutputStream, shown: Cleaned, result: RunResult, reader: str
 def _facts(result: RunResult) -> str:
     """One line for whoever wants to know how it was run."""
     usage = result.usage
-    facts = [f"python {result.python}", f"sandbox {result.driver}"]
+    sandbox = f"sandbox {result.driver}" + (f" ({NOT_SANDBOXED})" if result.unsandboxed else "")
+    facts = [f"python {result.python}", sandbox]
     if result.requirements:
         facts.append(f"{_requirements(result)} in {show_seconds(usage.install_seconds)}")
     if result.wait_seconds >= NOTICED_SECONDS:

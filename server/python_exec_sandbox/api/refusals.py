@@ -13,7 +13,7 @@ from python_exec_sandbox.errors import (
 def short_refusal(error: SandboxError) -> str:
     """The text of ``error`` with one of the addresses where no engine could be used; the pool logs them all."""
     text = str(error)
-    if not any(isinstance(cause, EngineUnreachable) for cause in _causes(error)):
+    if not any(isinstance(cause, EngineUnreachable) for cause in causes_of(error)):
         return text
     lines = text.splitlines()
     tried = [line for line in lines if line.startswith("  ")]  # it is indented
@@ -29,7 +29,7 @@ def is_for_a_person(error: SandboxError) -> bool:
         advice_for,
     )  # serving starts without it
 
-    causes = _causes(error)
+    causes = causes_of(error)
     refusals = [cause for cause in causes if isinstance(cause, EngineRefused)]
     if any(refusal.is_transient for refusal in refusals):
         return False
@@ -39,7 +39,12 @@ def is_for_a_person(error: SandboxError) -> bool:
     return any(isinstance(cause, lasting) for cause in causes)
 
 
-def _causes(error: BaseException) -> list[BaseException]:
+def has_no_backend(error: SandboxError) -> bool:
+    """Whether there is no engine, or no image: no sandbox at all can be made."""
+    return any(isinstance(cause, EngineUnreachable | ImageUnavailable) for cause in causes_of(error))
+
+
+def causes_of(error: BaseException) -> list[BaseException]:
     """``error`` and what it was raised from, outermost first."""
     causes = [error]
     while (cause := causes[-1].__cause__) is not None and cause not in causes:

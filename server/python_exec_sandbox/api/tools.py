@@ -18,6 +18,7 @@ from python_exec_sandbox.api.present import Presented, meta, present
 from python_exec_sandbox.api.progress import Progress
 from python_exec_sandbox.api.refusals import short_refusal
 from python_exec_sandbox.api.runtime import Backend, Runtime
+from python_exec_sandbox.api.unsandboxed_words import fallback_words, tool_title, unsandboxed_description
 from python_exec_sandbox.errors import SandboxError
 from python_exec_sandbox.run.records import RunRequest, RunResult
 from python_exec_sandbox.setting_values import Network
@@ -132,16 +133,16 @@ def execute_python_tool(settings: Settings, runtime: Runtime) -> Tool:
     return Tool(
         fn=ExecutePython(settings, runtime).call,
         name=TOOL_NAME,
-        title="Run a Python script in a sandbox",
+        title=tool_title(settings),
         description=_description(settings),
         parameters=input_schema(settings),
         fn_metadata=_AsSent(arg_model=ArgModelBase),
         is_async=True,
         context_kwarg="context",
         annotations=ToolAnnotations(
-            title="Run a Python script in a sandbox",
+            title=tool_title(settings),
             read_only_hint=False,
-            destructive_hint=False,
+            destructive_hint=settings.may_run_unsandboxed,
             idempotent_hint=False,
             open_world_hint=settings.network is not Network.NONE,
         ),
@@ -154,6 +155,8 @@ def execute_python_tool(settings: Settings, runtime: Runtime) -> Tool:
 
 def _description(settings: Settings) -> str:
     """At most 1,000 characters, or clients cut it."""
+    if settings.is_unsandboxed:
+        return unsandboxed_description(settings)
     offline = settings.network is Network.NONE
     network = "have no network" if offline else "can use the network"
     packages = (
@@ -170,4 +173,5 @@ def _description(settings: Settings) -> str:
         f" Run time: {settings.default_timeout:g} s by default, at most {settings.max_timeout:g} s."
         f" Limits: {limits_in_words(settings)}."
         " A failed, stopped or timed out script is marked as an error and still returns its output."
+        f"{fallback_words(settings)}"
     )

@@ -51,6 +51,8 @@ class RunResult:
     warm: bool = False
     stdin_given: bool = False
     notes: tuple[str, ...] = ()
+    unsandboxed: str = ""
+    """Why it ran on the machine itself instead of in a sandbox; empty when it ran in one."""
 
 
 class RunListener(Protocol):
