@@ -28,8 +28,8 @@ def run(
     "arguments",
     [
         ["--memory", "5x"],
-        ["--sandbox-backend", "native"],
-        ["--sandbox-backend", "none"],
+        ["--sandbox-backend", "podman"],
+        ["--sandbox-backend", "none", "--network", "none"],
         ["--no-such-flag"],
         ["--config", "/no/such/file"],
         ["run"],
@@ -83,12 +83,21 @@ def test_a_script_that_cannot_be_run_ends_with_2_without_an_engine(script: bytes
     assert b"Traceback" not in done.stderr
 
 
-def test_flags_without_effect_are_accepted_and_told() -> None:
+def test_flags_without_effect_are_accepted_and_told_with_the_reason() -> None:
     done = run("--no-warm-cache", "--uv-path", "/opt/uv")
     assert done.returncode == 0
     assert b"--no-warm-cache has no effect yet" in done.stderr
-    assert b"--uv-path has no effect yet" in done.stderr
+    assert b"--uv-path has no effect: the sandbox image has its own uv" in done.stderr
+    assert b"NOT sandboxed" not in done.stderr
     assert done.stdout == b""
+
+
+def test_a_server_without_sandboxes_says_so_at_its_start_with_what_has_no_effect_then() -> None:
+    done = run("--sandbox-backend", "none", "--image", "a:b", "--uv-path", "/opt/uv")
+    assert done.returncode == 0
+    assert b"scripts are NOT sandboxed; they have all rights of this user" in done.stderr
+    assert b"--image has no effect with --sandbox-backend none" in done.stderr
+    assert b"--uv-path has no effect" not in done.stderr
 
 
 def test_a_time_out_that_is_too_long_is_told_by_the_flags_own_name() -> None:

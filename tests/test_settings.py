@@ -57,9 +57,9 @@ def test_each_setting_has_a_flag_that_reaches_it() -> None:
         "settle_time": ("0", 0.0),
         "log_level": ("DEBUG", "debug"),
         "uv_path": ("/opt/uv", "/opt/uv"),
-        "sandbox_backend": ("docker", "docker"),
+        "sandbox_backend": ("NONE", "none"),
     }
-    switches = {"structured_output", "no_warm_cache"}
+    switches = {"structured_output", "no_warm_cache", "allow_unsandboxed"}
     assert other.keys() | switches == set(Settings.model_fields)
     for name, (text, value) in other.items():
         assert getattr(settings_of(f"--{name.replace('_', '-')}", text), name) == value, name
@@ -116,9 +116,20 @@ def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> Non
         (["--default-timeout", "400"], ["--default-timeout 400", "--max-timeout 300"]),
         (["--pool-size", "9"], ["--pool-size 9", "--max-sandboxes 8"]),
         (["--disk", "1GiB"], ["--memory 512MiB", "--disk 1GiB", "--memory 1104MiB"]),
-        (["--sandbox-backend", "native"], ["native", "not available in this version yet: use docker"]),
-        (["--sandbox-backend", "none"], ["none", "not available in this version yet: use docker"]),
-        (["--sandbox-backend", "podman"], ["podman", "'docker'"]),
+        (["--sandbox-backend", "podman"], ["podman", "'docker', 'native' or 'none'"]),
+        (
+            ["--sandbox-backend", "none", "--network", "none"],
+            ["--network none can't be kept with --sandbox-backend none"],
+        ),
+        (
+            ["--allow-unsandboxed", "--network", "none"],
+            ["--network none can't be kept with --allow-unsandboxed"],
+        ),
+        (
+            ["--sandbox-backend", "none", "--python-version", "snake"],
+            ["--python-version snake is no version"],
+        ),
+        (["--allow-unsandboxd"], ["unknown option --allow-unsandboxd; did you mean --allow-unsandboxed?"]),
         (["--network", "some"], ["--network some", "'none' or 'full'"]),
         (
             ["--python-version", "2.7"],
@@ -272,6 +283,28 @@ def test_options_may_stand_anywhere_and_what_else_follows_the_file_is_the_script
     assert parse_command(argv) == RunCommand(
         flags=flags, config=None, file="x.py", args=args, dependencies=(), timeout=timeout
     )
+
+
+def test_the_flags_and_defaults_of_the_program_it_can_replace_are_kept() -> None:
+    """So that an existing entry of a client works: the same names, the same defaults where the same is meant."""
+    argv = (
+        "--python-version 3.13 --sandbox-backend native --max-timeout 300 --default-timeout 30"
+        " --max-output-bytes 102400 --no-warm-cache --uv-path uv"
+    )
+    given, default = settings_of(*argv.split()), settings_of()
+    changed = {"sandbox_backend", "no_warm_cache"}
+    assert given.model_dump(exclude=changed) == default.model_dump(exclude=changed)
+
+
+def test_scripts_on_the_machine_itself_may_have_any_python_that_it_has() -> None:
+    assert settings_of("--sandbox-backend", "none", "--python-version", "3.11").python_version == "3.11"
+
+
+def test_no_setting_but_the_two_named_ones_lets_a_script_out_of_a_sandbox() -> None:
+    assert not settings_of().may_run_unsandboxed
+    assert not settings_of("--sandbox-backend", "native", "--uv-path", "/opt/uv").may_run_unsandboxed
+    assert settings_of("--sandbox-backend", "none").may_run_unsandboxed
+    assert settings_of("--allow-unsandboxed").may_run_unsandboxed
 
 
 def test_an_image_of_ones_own_may_have_another_python() -> None:

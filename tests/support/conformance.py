@@ -17,6 +17,8 @@ from python_exec_sandbox.model.result import OutputStream, Phase, RunReport, Ver
 from python_exec_sandbox.run.verdict import Judged, judge
 from tests.support.fake_driver import Scene, Stage, play, until_stopped
 
+DEFAULT_PYTHON = "3.13"
+
 
 @dataclass
 class Outcome:
@@ -48,7 +50,7 @@ class Behaviour:
     output_bytes: int = 1024**3
     stdin: bytes = b""
     args: tuple[str, ...] = ()
-    python: str = "3.13"
+    python: str = DEFAULT_PYTHON
     limits: SandboxLimits = field(default_factory=SandboxLimits)
 
 
@@ -64,12 +66,16 @@ class _Watcher:
         self.data[stream] += data
 
 
-async def observe(driver: Driver, behaviour: Behaviour) -> Outcome:
-    """Run the behaviour's script in a new sandbox of ``driver``, which is destroyed afterwards."""
+async def observe(driver: Driver, behaviour: Behaviour, *, instead: str = DEFAULT_PYTHON) -> Outcome:
+    """Run the behaviour's script in a new sandbox of ``driver``, which is destroyed afterwards.
+
+    ``instead`` is the Python to take where a behaviour names none and the driver may not have 3.13.
+    """
+    python = instead if behaviour.python == DEFAULT_PYTHON else behaviour.python
     limits = RunLimits(behaviour.run_seconds, output_bytes=behaviour.output_bytes)
-    job = Job("run", behaviour.script.encode(), behaviour.python, limits, (), behaviour.args, behaviour.stdin)
+    job = Job("run", behaviour.script.encode(), python, limits, (), behaviour.args, behaviour.stdin)
     watcher = _Watcher()
-    sandbox = await driver.create("3.13")
+    sandbox = await driver.create(instead)
     try:
         start = anyio.current_time()
         with anyio.fail_after(behaviour.within):

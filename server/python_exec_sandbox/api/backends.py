@@ -47,11 +47,8 @@ async def open_backend(settings: Settings, *, warm: bool = True) -> AsyncIterato
 @asynccontextmanager
 async def open_unsandboxed(settings: Settings) -> AsyncIterator[Unsandboxed]:
     """Scripts on the machine itself. Entering looks at nothing; a missing uv is an error of the runs."""
-    options = UnsandboxedOptions(
-        uv_path=settings.uv_path, limits=settings.sandbox_limits(), ca_bundle=settings.ca_bundle
-    )
     async with (
-        UnsandboxedDriver(options) as driver,
+        UnsandboxedDriver(unsandboxed_options(settings)) as driver,
         Pool(driver, unsandboxed_pool_config(settings)) as pool,
     ):
         yield Unsandboxed(driver, pool, executor_options(settings, driver.name))
@@ -66,7 +63,17 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
     if warm:  # a single run uses one sandbox
         budget = memory_budget(settings.max_sandboxes, settings.memory, machine_memory())
         logger.log(budget.level, "%s", budget.text)
-    options = DockerOptions(
+    async with (
+        DockerDriver(docker_options(settings)) as driver,
+        Pool(driver, pool_config(settings, warm=warm)) as pool,
+    ):
+        executor = Executor(pool, executor_options(settings, driver.name))
+        yield Backend(executor, activity=lambda: driver.activity)
+
+
+def docker_options(settings: Settings) -> DockerOptions:
+    """The containers that ``settings`` describe."""
+    return DockerOptions(
         limits=settings.sandbox_limits(),
         network=Network(settings.network),
         image=settings.image,
@@ -76,9 +83,13 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
         runtime=settings.runtime,
         ca_bundle=settings.ca_bundle,
     )
-    async with DockerDriver(options) as driver, Pool(driver, pool_config(settings, warm=warm)) as pool:
-        executor = Executor(pool, executor_options(settings, driver.name))
-        yield Backend(executor, activity=lambda: driver.activity)
+
+
+def unsandboxed_options(settings: Settings) -> UnsandboxedOptions:
+    """What ``settings`` say of scripts on the machine itself."""
+    return UnsandboxedOptions(
+        uv_path=settings.uv_path, limits=settings.sandbox_limits(), ca_bundle=settings.ca_bundle
+    )
 
 
 def pool_config(settings: Settings, *, warm: bool) -> PoolConfig:
