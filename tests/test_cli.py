@@ -50,6 +50,20 @@ def test_wrong_use_is_one_line_on_stderr_and_exit_code_2(arguments: list[str]) -
     assert done.stderr.startswith(b"python-exec-sandbox: ")
 
 
+@pytest.mark.parametrize("where", ["flag", "variable", "file"])
+def test_a_name_that_is_no_setting_is_one_line_and_exit_code_2_wherever_it_is_written(
+    where: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("sandbox-backnd = 'none'\n")
+    arguments = {"flag": ["--sandbox-backnd", "none"], "file": ["--config", str(file)]}.get(where, [])
+    environment = {"PYTHON_EXEC_SANDBOX_SANDBOX_BACKND": "none"} if where == "variable" else {}
+    done = run(*arguments, environment=environment)
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+    assert b"unknown" in done.stderr and b"did you mean" in done.stderr
+
+
 def test_a_bad_variable_ends_the_server_the_same_way() -> None:
     done = run(environment={"PYTHON_EXEC_SANDBOX_POOL_SIZE": "many"})
     assert done.returncode == 2

@@ -57,6 +57,7 @@ class ScriptProcess:
         self._reported = bytearray()
         self._pidfd: int | None = None
         self._is_uv_stopped = False
+        self._is_over_for_good = False
         child_in, self.stdin = os.pipe()
         self.stdout, child_out = os.pipe()
         self.stderr, child_err = os.pipe()
@@ -222,7 +223,10 @@ class ScriptProcess:
         """End everything of the run; ``False`` when something is left after the time for that.
 
         uv goes last and by itself if it can: else its temporary environment would stay in the person's cache.
+        Called again it does nothing: the process group's number may be another one's by then.
         """
+        if self._is_over_for_good:
+            return True
         if not self.has_uv_ended():
             tree.kill_below(self.uv_pid)
             if not tree.HAS_PROC and self.pid is not None:
@@ -233,7 +237,8 @@ class ScriptProcess:
             else:
                 tree.kill(self.uv_pid, signal.SIGINT)  # in the middle of an installation
             self._children.wait_for(self.uv_pid, TIDY_SECONDS)
-        return self._children.end_all(self.uv_pid)
+        self._is_over_for_good = self._children.end_all(self.uv_pid)
+        return self._is_over_for_good
 
 
 def _pidfd(pid: int) -> int | None:
