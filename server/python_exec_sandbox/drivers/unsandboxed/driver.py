@@ -182,6 +182,10 @@ class UnsandboxedDriver:
 class _Keeper:
     """The driver's side of one run: its supervisor's process and its folder."""
 
+    watched = False
+    """Somebody may stop a supervisor; only a question tells."""
+    halted = False
+
     def __init__(self, folder: RunFolder, threads: anyio.CapacityLimiter) -> None:
         self.folder = folder
         self.process: subprocess.Popen[bytes] | None = None
