@@ -21,7 +21,7 @@ from mcp import MCPError
 
 from integration.support.servers import SERVER, RunningServer, running_server, text_of
 from integration.support.unsandboxed import is_running, on_path
-from python_exec_sandbox.api.tools import META_KEY
+from python_exec_sandbox.api.tool_call import META_KEY
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_engine, pytest.mark.quick]
 

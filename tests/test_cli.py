@@ -154,3 +154,56 @@ def test_on_a_terminal_the_bare_command_says_what_it_is() -> None:
     assert first.startswith(
         b"This is an MCP server; a client starts it. Try: python-exec-sandbox run FILE, or --help"
     )
+
+
+def test_each_command_is_in_the_help_and_has_its_own() -> None:
+    overview = run("--help").stdout.decode()
+    for command in ("run", "doctor", "prune"):
+        assert f"python-exec-sandbox {command} " in overview
+        own = run(command, "--help").stdout.decode()
+        assert own.startswith(f"usage: python-exec-sandbox {command} ")
+        assert "Exit codes" in own
+        assert run("help", command).stdout.decode() == own
+    assert all(len(line) <= 120 for line in overview.splitlines())
+
+
+def test_without_an_engine_doctor_ends_with_1_and_says_what_to_do() -> None:
+    done = run("doctor", "--docker-host", "unix:///no/such/engine.sock")
+    assert done.returncode == 1
+    assert b"/no/such/engine.sock" in done.stdout
+    assert b"-> No container engine could be used." in done.stdout
+    assert b"Start" in done.stdout
+    assert b"\x1b" not in done.stdout
+    assert b"Traceback" not in done.stderr
+
+
+def test_without_an_engine_prune_ends_with_2_and_removes_nothing() -> None:
+    done = run("prune", "--yes", "--docker-host", "unix:///no/such/engine.sock")
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert b"/no/such/engine.sock" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["docter"], "did you mean doctor?"),
+        (["doctor", "now"], "now means nothing here"),
+        (["prune", "--yess"], "did you mean --yes?"),
+        (["doctor", "--yes"], "unknown option --yes"),
+        (["doctor", "--", "x"], "arguments after -- belong to a script"),
+        (["prune", "--memory", "5x"], "--memory 5x is not a size"),
+    ],
+)
+def test_wrong_use_of_a_command_is_told_in_one_line(arguments: list[str], words: str) -> None:
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_options_may_stand_before_a_command() -> None:
+    done = run("--docker-host", "unix:///no/such/engine.sock", "doctor")
+    assert done.returncode == 1
+    assert b"/no/such/engine.sock" in done.stdout

@@ -1,14 +1,22 @@
-"""The commands: serve a client, or run one script."""
+"""The commands: serve a client, run one script, tell what is wrong, clear away what is left."""
 
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from python_exec_sandbox.api.ending import exit_at_once_on_signals, leave
 from python_exec_sandbox.collector import permanent
 from python_exec_sandbox.errors import ConfigurationError, RequestError
-from python_exec_sandbox.flags import PROGRAM, RunCommand, ServeCommand, parse_command
+from python_exec_sandbox.flags import (
+    PROGRAM,
+    DoctorCommand,
+    PruneCommand,
+    RunCommand,
+    ServeCommand,
+    parse_command,
+)
 from python_exec_sandbox.logs import configure_logging, tell_ineffective
 from python_exec_sandbox.setting_sources import load_settings
 from python_exec_sandbox.setting_values import LogLevel, parse_seconds
@@ -37,6 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 _serve(settings, parent)
             case RunCommand():
                 _run(settings, command)
+            case DoctorCommand():
+                _doctor(settings)
+            case PruneCommand():
+                _prune(settings, yes=command.yes)
     except (ConfigurationError, RequestError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return EXIT_WRONG_USE
@@ -55,10 +67,34 @@ def _serve(settings: Settings, parent: int) -> None:
     serve_stdio(application, parent)
 
 
-def _run(settings: Settings, command: RunCommand) -> None:
-    # Beside a script's own stderr only what went wrong is worth a line, unless more is asked for.
+def _configure_quiet_logging(settings: Settings) -> None:
+    """Beside a command's own output only what went wrong is worth a line, unless more is asked for."""
     asked = "log_level" in settings.model_fields_set
     configure_logging(settings.log_level if asked else LogLevel.ERROR)
+
+
+def _doctor(settings: Settings) -> None:
+    _configure_quiet_logging(settings)
+    import anyio
+
+    from python_exec_sandbox.api.backends import open_backend
+    from python_exec_sandbox.api.doctor import examine
+
+    leave(anyio.run(examine, settings, open_backend(settings, warm=False)))
+
+
+def _prune(settings: Settings, *, yes: bool) -> None:
+    _configure_quiet_logging(settings)
+    import anyio
+
+    from python_exec_sandbox.api.backends import docker_driver
+    from python_exec_sandbox.api.prune import prune
+
+    leave(anyio.run(partial(prune, docker_driver(settings), yes=yes)))
+
+
+def _run(settings: Settings, command: RunCommand) -> None:
+    _configure_quiet_logging(settings)
     tell_ineffective(settings)
     import anyio  # here, with the rest: not needed to answer --help or to serve
 

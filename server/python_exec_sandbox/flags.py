@@ -21,7 +21,11 @@ commands:
       the MCP server on stdin and stdout, as clients start it
   {PROGRAM} run FILE|- [-d REQUIREMENT]... [--timeout SECONDS] [options] [[--] ARGUMENTS]
       one script in a sandbox; its output and exit code become this command's
-  {PROGRAM} help | version
+  {PROGRAM} doctor [options]
+      whether scripts can run here, what holds in a sandbox, and what to do about what doesn't
+  {PROGRAM} prune [--yes] [options]
+      remove old images, the unused network and containers of dead servers; lists them without --yes
+  {PROGRAM} help [COMMAND] | version
 """
 
 EPILOG = f"""\
@@ -35,6 +39,18 @@ What follows FILE and is no option is an argument of the script; after -- everyt
 
 Exit codes: the script's own (128+N when signal N ended it); 2 wrong use, wrong settings or no engine;
 124 out of time; 125 anything else that wasn't the script's doing.
+"""
+
+DOCTOR_EPILOG = """\
+Exit codes: 0 when scripts can run, 1 when none can, 2 wrong use or wrong settings.
+"""
+
+PRUNE_EPILOG = """\
+Removed is what this package made and nobody uses: containers whose server is dead, images of other versions of
+this package, its network when no container is on it. Nothing is forced, and images with names of your own stay.
+Without --yes it only lists them, and asks when it runs in a terminal.
+
+Exit codes: 0 nothing is left to remove, or it was only listed; 1 the engine kept something; 2 wrong use or no engine.
 """
 
 
@@ -58,7 +74,26 @@ class RunCommand:
     timeout: str | None
 
 
-Command = ServeCommand | RunCommand
+@dataclass(frozen=True, slots=True)
+class DoctorCommand:
+    """Tell whether scripts can run."""
+
+    flags: dict[str, Any]
+    config: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class PruneCommand:
+    """Remove what nobody uses; ``yes`` without asking."""
+
+    flags: dict[str, Any]
+    config: Path | None
+    yes: bool
+
+
+Command = ServeCommand | RunCommand | DoctorCommand | PruneCommand
+
+COMMANDS = ("run", "doctor", "prune", "help", "version")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -69,14 +104,17 @@ class _Parser(argparse.ArgumentParser):
             message = "run needs a FILE, or - for stdin"
         unknown = message.removeprefix("unrecognized arguments: ")
         if unknown != message:
-            message = self._unknown(unknown.split()[0])
+            first = unknown.split()[0]
+            message = self._unknown(first) if first.startswith("-") else f"{first} means nothing here"
         raise ConfigurationError(f"{message} (see --help)")
 
     def _unknown(self, option: str) -> str:
         known = [name for action in self._actions for name in action.option_strings]
         close = difflib.get_close_matches(option, known, n=1, cutoff=0.8)
         meant = f"; did you mean {close[0]}?" if close else ""
-        script = "; options of the script itself follow --" if self.prog != PROGRAM and not close else ""
+        script = (
+            "; options of the script itself follow --" if self.prog.endswith(" run") and not close else ""
+        )
         return f"unknown option {option}{meant}{script}"
 
 
@@ -95,16 +133,25 @@ def parse_command(argv: Sequence[str]) -> Command:
         case ["run"]:
             return _run_command([*own[:at], *own[at + 1 :]], script_args)
         case ["help"]:
-            own = ["run", "--help"] if own[at + 1 : at + 2] == ["run"] else ["--help"]
-            return parse_command(own)
+            about = [word for word in own[at + 1 : at + 2] if word in {"run", "doctor", "prune"}]
+            return parse_command([*about, "--help"])
         case ["version"]:
             return parse_command(["--version"])
-        case [word]:
-            raise ConfigurationError(
-                f"unknown command {word}; a script is run by: {PROGRAM} run FILE (see --help)"
-            )
     if script_args:
         raise ConfigurationError("arguments after -- belong to a script: use the run command (see --help)")
+    match own[at : at + 1]:
+        case ["doctor"]:
+            return _doctor_command([*own[:at], *own[at + 1 :]])
+        case ["prune"]:
+            return _prune_command([*own[:at], *own[at + 1 :]])
+        case [word]:
+            close = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.7)
+            meant = (
+                f"did you mean {close[0]}?"
+                if close
+                else f"a script is run by: {PROGRAM} run FILE (see --help)"
+            )
+            raise ConfigurationError(f"unknown command {word}; {meant}")
     known = vars(_parser(PROGRAM, DESCRIPTION, OVERVIEW, EPILOG).parse_args(own))
     return ServeCommand(config=known.pop("config", None), flags=known)
 
@@ -156,12 +203,29 @@ def _run_command(own: list[str], script_args: tuple[str, ...]) -> RunCommand:
     )
 
 
+def _doctor_command(own: list[str]) -> DoctorCommand:
+    parser = _parser(
+        f"{PROGRAM} doctor", "Tells whether scripts can run here.", "", DOCTOR_EPILOG + "\n" + EPILOG
+    )
+    known = vars(parser.parse_args(own))
+    return DoctorCommand(config=known.pop("config", None), flags=known)
+
+
+def _prune_command(own: list[str]) -> PruneCommand:
+    parser = _parser(
+        f"{PROGRAM} prune", "Removes what nobody uses from the engine.", "", PRUNE_EPILOG + "\n" + EPILOG
+    )
+    parser.add_argument("-y", "--yes", action="store_true", help="remove them without asking")
+    known = vars(parser.parse_args(own))
+    return PruneCommand(config=known.pop("config", None), yes=known.pop("yes", False), flags=known)
+
+
 def _parser(program: str, description: str, overview: str, epilog: str) -> _Parser:
     parser = _Parser(
         prog=program,
-        usage=f"{program} [options]"
-        if program == PROGRAM
-        else f"{program} FILE|- [options] [[--] ARGUMENTS]",
+        usage=f"{program} FILE|- [options] [[--] ARGUMENTS]"
+        if program == f"{PROGRAM} run"
+        else f"{program} [options]",
         description=f"{description}\n\n{overview}".rstrip(),
         epilog=epilog,
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(

@@ -23,6 +23,7 @@ from python_exec_sandbox.errors import (
 )
 from python_exec_sandbox.model.result import OutputStream, Verdict
 from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult
+from python_exec_sandbox.script.intake import Examined
 
 REQUEST = RunRequest(script="print(1)")
 
@@ -46,6 +47,11 @@ class Outcome:
         self.outcome = outcome
         self.prints = prints
         self.closed = False
+
+    pythons = ("3.13",)
+
+    async def examine(self, request: RunRequest) -> Examined:
+        raise AssertionError("a run is not examined apart")
 
     async def run(self, request: RunRequest, listener: RunListener) -> RunResult:
         for stream in OutputStream:

@@ -82,7 +82,9 @@ def test_a_long_output_shows_head_and_tail_and_says_what_was_left_out() -> None:
     (marker,) = (line for line in text.splitlines() if line.startswith("[..."))
     shown = sum(line.startswith("line ") for line in text.splitlines())
     assert f"{55_000 - 11 * shown:,} bytes ({5000 - shown:,} lines) left out" in marker
-    assert 'read_output(run_id="ab12", stream="stdout")' in marker
+    head = text.split("--- stdout ---\n")[1].split("[...")[0]
+    assert f'read_output(run_id="ab12", stream="stdout", offset={len(head)})' in marker
+    assert data.decode().startswith(head)
 
 
 def test_what_was_not_even_kept_is_told_apart() -> None:

@@ -1,8 +1,9 @@
 """The tool through the SDK's own client, in both eras of the protocol."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -13,7 +14,7 @@ from mcp_types import CallToolResult, TextContent
 
 from python_exec_sandbox.api import progress as progress_module
 from python_exec_sandbox.api.app import build, instructions
-from python_exec_sandbox.api.tools import META_KEY
+from python_exec_sandbox.api.tool_call import META_KEY
 from python_exec_sandbox.model.limits import MIB
 from python_exec_sandbox.setting_values import Network
 from python_exec_sandbox.settings import Settings
@@ -25,11 +26,13 @@ ERAS = ["auto", "legacy"]
 
 
 @asynccontextmanager
-async def connected(era: str = "auto", **settings: Any) -> AsyncIterator[Client]:
+async def connected(
+    era: str = "auto", own: Mapping[str, str] | None = None, **settings: Any
+) -> AsyncIterator[Client]:
     with anyio.fail_after(20):
         # In a thread, as the server makes it before its event loop: the SDK's constructor imports and reads files.
         made = await anyio.to_thread.run_sync(
-            lambda: build(Settings(ca_bundle=None, **settings), open_obedient)
+            lambda: build(Settings(ca_bundle=None, **settings), partial(open_obedient, own))
         )
         async with Client(made.server, mode=era) as client:
             yield client
@@ -141,10 +144,29 @@ async def test_a_fault_of_ours_is_told_as_one_without_its_details(caplog: pytest
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_tool_is_described_for_clients_that_judge_by_hints_and_cut_long_texts(era: str) -> None:
+async def test_the_tools_are_described_for_clients_that_judge_by_hints_and_cut_long_texts(era: str) -> None:
     async with connected(era) as client:
         tools = (await client.list_tools()).tools
-    assert [tool.name for tool in tools] == ["execute_python"]
+    assert [tool.name for tool in tools] == [
+        *("execute_python", "read_output", "validate_script", "check_environment"),
+    ]
+    for tool in tools:
+        assert tool.title
+        assert tool.annotations is not None
+        assert tool.annotations.title == tool.title
+        assert tool.annotations.destructive_hint is False
+        assert len(tool.description or "") <= 1000
+        assert tool.output_schema is None
+        assert tool.input_schema["type"] == "object"
+        assert not {"anyOf", "oneOf", "allOf", "$ref"} & tool.input_schema.keys()
+        for argument in tool.input_schema["properties"].values():
+            assert isinstance(argument["type"], str)
+            assert argument["description"]
+    for tool in tools[1:]:
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint is True
+        assert tool.annotations.idempotent_hint is True
+        assert tool.annotations.open_world_hint is False
     tool = tools[0]
     assert tool.title
     assert tool.annotations is not None

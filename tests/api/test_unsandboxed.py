@@ -7,9 +7,9 @@ import pytest
 
 from python_exec_sandbox.api import backends
 from python_exec_sandbox.api.app import instructions
+from python_exec_sandbox.api.execute_python import execute_python_tool
 from python_exec_sandbox.api.present import meta, present
 from python_exec_sandbox.api.runtime import Runtime
-from python_exec_sandbox.api.tools import execute_python_tool
 from python_exec_sandbox.api.unsandboxed import AS_ASKED, AsAsked, Unsandboxed, WithFallback
 from python_exec_sandbox.errors import (
     CreateFailed,
@@ -24,7 +24,9 @@ from python_exec_sandbox.errors import (
 )
 from python_exec_sandbox.model.result import Verdict
 from python_exec_sandbox.run.executor import Executor
+from python_exec_sandbox.run.outputs import OutputStore
 from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult, SilentListener
+from python_exec_sandbox.script.intake import Examined, examine
 from python_exec_sandbox.setting_values import Backend
 from python_exec_sandbox.settings import Settings
 
@@ -40,6 +42,10 @@ class Chosen:
     """A backend that fails, or doesn't."""
 
     error: SandboxError | None = None
+    pythons: tuple[str, ...] = ("3.13",)
+
+    async def examine(self, request: RunRequest) -> Examined:
+        return examine(request.script, pythons=self.pythons, default_python="3.13")
 
     async def run(self, request: RunRequest, listener: RunListener) -> RunResult:
         if self.error is not None:
@@ -145,7 +151,7 @@ def test_an_answer_from_a_sandbox_says_nothing_of_the_kind() -> None:
 
 def test_a_model_is_told_beforehand_and_its_client_asks_the_person() -> None:
     def told(settings: Settings) -> tuple[str, str, bool]:
-        tool = execute_python_tool(settings, Runtime(lambda: backends.open_backend(settings)))
+        tool = execute_python_tool(settings, Runtime(lambda: backends.open_backend(settings)), OutputStore())
         assert tool.annotations is not None and len(tool.description) <= 1000
         assert len(instructions(settings)) <= 2000
         return tool.description, instructions(settings), bool(tool.annotations.destructive_hint)

@@ -101,7 +101,7 @@ class FakeEngine:
     """What it was asked is in ``requests`` ("POST /containers/create"), what exists in ``containers``.
 
     ``faults`` are by operation: version, create, attach, start, kill, remove, inspect, list, image, build,
-    pull, events, ping, networks, network, unmake. ``player`` is called in a thread when an attached container was started; the stream ends
+    pull, events, ping, networks, network, look, unmake, images, unimage, info. ``player`` is called in a thread when an attached container was started; the stream ends
     when it returns. ``greeting`` goes out in one packet with the headers of an attach.
     """
 
@@ -109,6 +109,8 @@ class FakeEngine:
         self.path = path
         self.containers: dict[str, FakeContainer] = {}
         self.images: dict[str, dict[str, str]] = {}
+        self.listed_images: list[dict[str, Any]] = []
+        self.info: dict[str, Any] = {"OperatingSystem": "Test OS", "NCPU": 2, "CgroupVersion": "2"}
         self.networks: list[dict[str, Any]] = []
         self.faults: dict[str, Fault] = {}
         self.requests: list[str] = []
@@ -161,6 +163,17 @@ class FakeEngine:
         container = FakeContainer(secrets.token_hex(32), secrets.token_hex(4), {"Labels": labels})
         self.containers[container.id] = container
         return container
+
+    def add_image(self, *tags: str) -> str:
+        """An image of this package as a list of images has it; its id."""
+        image = {
+            "Id": "sha256:" + secrets.token_hex(32),
+            "RepoTags": list(tags) or None,
+            "Size": 1024 * 1024,
+            "Labels": {"python-exec-sandbox.protocol": "1"},
+        }
+        self.listed_images.append(image)
+        return str(image["Id"])
 
     def add_network(self, name: str, created: str = "2026-01-01", icc: str = "false") -> str:
         """A bridge; its id."""
@@ -244,12 +257,16 @@ _ROUTES: tuple[tuple[str, str, str], ...] = (
     ("GET", r"/containers/json", "list"),
     ("GET", r"/containers/([^/]+)/json", "inspect"),
     ("GET", r"/images/(.+)/json", "image"),
+    ("GET", r"/images/json", "images"),
+    ("DELETE", r"/images/(.+)", "unimage"),
+    ("GET", r"/info", "info"),
     ("POST", r"/build", "build"),
     ("POST", r"/images/create", "pull"),
     ("GET", r"/events", "events"),
     ("GET", r"/_ping", "ping"),
     ("GET", r"/networks", "networks"),
     ("POST", r"/networks/create", "network"),
+    ("GET", r"/networks/([^/]+)", "look"),
     ("DELETE", r"/networks/([^/]+)", "unmake"),
 )
 
@@ -423,7 +440,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _on_list(self) -> None:
         found = self.server.engine.containers.values()
-        self._answer(200, [{"Id": c.id, "Labels": c.body.get("Labels", {})} for c in found])
+        self._answer(
+            200,
+            [
+                {"Id": c.id, "Labels": c.body.get("Labels", {}), "ImageID": c.body.get("Image", "")}
+                for c in found
+            ],
+        )
 
     def _on_ping(self) -> None:
         self._send(200, b"OK")
@@ -458,6 +481,42 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._error(404, f"No such image: {reference}")
         else:
             self._answer(200, {"Id": "sha256:" + "ab" * 32, "Config": {"Labels": labels}})
+
+    def _on_images(self) -> None:
+        (wanted,) = json.loads(self.query["filters"])["label"]
+        self._answer(200, [image for image in self.server.engine.listed_images if wanted in image["Labels"]])
+
+    def _on_unimage(self, key: str) -> None:
+        """By id or by tag; the last tag takes the image with it."""
+        images = self.server.engine.listed_images
+        for image in images:
+            tags = image["RepoTags"] or []
+            if key == image["Id"] and len(tags) > 1:
+                self._error(409, f"conflict: unable to delete {key} (must be forced)")
+                return
+            if key == image["Id"] or key in tags:
+                image["RepoTags"] = [tag for tag in tags if tag != key]
+                if not image["RepoTags"] or key == image["Id"]:
+                    images.remove(image)
+                self._answer(200, [])
+                return
+        self._error(404, f"No such image: {key}")
+
+    def _on_info(self) -> None:
+        self._answer(200, self.server.engine.info)
+
+    def _on_look(self, key: str) -> None:
+        engine = self.server.engine
+        users: dict[str, object] = {
+            c.id: {}
+            for c in engine.containers.values()
+            if c.body.get("HostConfig", {}).get("NetworkMode") == key
+        }
+        found = [network for network in engine.networks if network["Id"] == key]
+        if found:
+            self._answer(200, {**found[0], "Containers": users})
+        else:
+            self._error(404, f"network {key} not found")
 
     def _on_build(self) -> None:
         engine = self.server.engine

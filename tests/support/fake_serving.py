@@ -1,6 +1,6 @@
 """Our server over a backend that obeys its scripts, as a process of its own: ``python -m`` this.
 
-A script is one word and an argument: ``wait SECONDS``, ``say TEXT``, ``bytes HEX``, ``print TEXT`` (into this
+A script is one word and an argument: ``wait SECONDS``, ``say TEXT``, ``bytes HEX``, ``repeat COUNT TEXT``, ``print TEXT`` (into this
 process's own stdout), ``busy``, ``unreachable``, ``searched``, ``crash``, ``install SECONDS``. ``FAKE_CLOSED`` names a file that
 is written when the backend was closed, ``FAKE_CLOSE_SECONDS`` is how long that takes; ``FAKE_STARTED`` names
 one that is written when a script starts.
@@ -8,7 +8,7 @@ one that is written when a script starts.
 
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -20,8 +20,12 @@ from python_exec_sandbox.flags import parse_command
 from python_exec_sandbox.logs import configure_logging
 from python_exec_sandbox.model.result import OutputStream, Phase, Verdict
 from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult
+from python_exec_sandbox.script.intake import Examined, examine
 from python_exec_sandbox.setting_sources import load_settings
 from python_exec_sandbox.stream.capture import Capture
+
+KEPT_BYTES = 1000
+"""Of each stream."""
 
 TRIED = "No container engine could be used.\n  unix:///nowhere.sock: gone\n  tcp://x: silent\n  nothing at /x\nStart Docker."
 
@@ -41,13 +45,29 @@ FAILURES: dict[str, Callable[[], Exception]] = {
 
 
 class ObedientExecutor:
-    """Runs nothing; does what the script's words say."""
+    """Runs nothing; does what the script's words say. Our own programs get the answers in ``own``."""
+
+    pythons = ("3.13", "3.14")
+
+    def __init__(self, own: Mapping[str, str] | None = None) -> None:
+        self.own = own or {}
+        self.ran: list[RunRequest] = []
+
+    async def examine(self, request: RunRequest) -> Examined:
+        return examine(
+            request.script,
+            pythons=self.pythons,
+            default_python="3.13",
+            dependencies=request.dependencies,
+            python_version=request.python_version,
+        )
 
     async def run(self, request: RunRequest, listener: RunListener) -> RunResult:
-        word, _, argument = str(request.script).strip().partition(" ")
+        self.ran.append(request)
+        word, _, argument = self._words(request).partition(" ")
         _touch("FAKE_STARTED")
         listener.phase(Phase.WAITING, "waiting for a sandbox")
-        captures = {stream: Capture(1000) for stream in OutputStream}
+        printed = b""
         match word:
             case "wait":
                 listener.phase(Phase.RUNNING, "running")
@@ -58,9 +78,12 @@ class ObedientExecutor:
                 listener.phase(Phase.RUNNING, "running")
                 await anyio.sleep(float(argument))
             case "say":
-                captures[OutputStream.STDOUT].write(argument.encode())
+                printed = argument.encode()
             case "bytes":
-                captures[OutputStream.STDOUT].write(bytes.fromhex(argument))
+                printed = bytes.fromhex(argument)
+            case "repeat":
+                count, _, text = argument.partition(" ")
+                printed = (text.encode() + b"\n") * int(count)
             case "print":
                 sys.stdout.write(argument)
                 os.write(1, argument.encode())
@@ -68,21 +91,27 @@ class ObedientExecutor:
                 if make := FAILURES.get(word):
                     failure = make()
                     raise failure
-        for stream, capture in captures.items():
-            await listener.output(stream, capture.captured().head)
+        await listener.output(OutputStream.STDOUT, printed)
+        kept = Capture(KEPT_BYTES)
+        kept.write(printed)
         failed = word == "fail"
         return RunResult(
-            run_id="fake-run",
+            run_id=f"fake-run-{len(self.ran)}",
             verdict=Verdict.FAILED if failed else Verdict.OK,
             headline="exit 3 in 0 s" if failed else "exit 0 in 0 s",
             exit_code=3 if failed else 0,
             python=request.python_version or "3.13",
             driver="fake",
             requirements=request.dependencies,
-            stdout=captures[OutputStream.STDOUT].captured(),
-            stderr=captures[OutputStream.STDERR].captured(),
+            stdout=kept.captured(),
             stdin_given=bool(request.stdin),
         )
+
+    def _words(self, request: RunRequest) -> str:
+        for program, answer in self.own.items():
+            if request.script == program:
+                return answer if answer in FAILURES or answer.startswith("wait ") else f"say {answer}"
+        return str(request.script).strip()
 
 
 def _touch(variable: str) -> None:
@@ -91,9 +120,9 @@ def _touch(variable: str) -> None:
 
 
 @asynccontextmanager
-async def open_obedient() -> AsyncIterator[Backend]:
+async def open_obedient(own: Mapping[str, str] | None = None) -> AsyncIterator[Backend]:
     try:
-        yield Backend(ObedientExecutor(), activity=lambda: os.environ.get("FAKE_ACTIVITY"))
+        yield Backend(ObedientExecutor(own), activity=lambda: os.environ.get("FAKE_ACTIVITY"))
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.sleep(float(os.environ.get("FAKE_CLOSE_SECONDS", "0")))

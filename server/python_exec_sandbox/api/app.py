@@ -17,7 +17,7 @@ from python_exec_sandbox import __version__
 from python_exec_sandbox.api.effective import limits_in_words
 from python_exec_sandbox.api.runtime import Backend, OpenBackend, Runtime
 from python_exec_sandbox.api.stdio import serve
-from python_exec_sandbox.api.tools import execute_python_tool
+from python_exec_sandbox.api.toolset import all_tools
 from python_exec_sandbox.api.unsandboxed_words import fallback_words, unsandboxed_instructions
 from python_exec_sandbox.api.wire import StdioServer
 from python_exec_sandbox.collector import permanent
@@ -57,7 +57,7 @@ def build(settings: Settings, open_backend: OpenBackend | None = None) -> Applic
         title="Python sandbox",
         version=__version__,
         instructions=instructions(settings),
-        tools=[execute_python_tool(settings, runtime)],
+        tools=all_tools(settings, runtime),
         lifespan=lifespan,
         log_level="WARNING",  # the root logger is set up already; this only keeps the SDK from more
         middleware=[warm_after_listing],
@@ -77,7 +77,8 @@ def instructions(settings: Settings) -> str:
         "Runs Python scripts in throwaway sandboxes on this machine. Each call starts from nothing: a fresh"
         " process, empty folders, no packages but the standard library and those named in dependencies; nothing"
         " is kept between calls, files neither, so one script must do the whole job and print what you want to know."
-        f" Of output over {settings.show_chars} characters only the beginning and the end are shown."
+        f" Of output over {settings.show_chars} characters only the beginning and the end are shown; read_output"
+        " has the rest."
         f" {network} Scripts see none of the user's files: pass data in the script, in args or in stdin."
         f" Limits: {limits_in_words(settings)},"
         f" {settings.default_timeout:g} s run time unless timeout_seconds says otherwise"

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from python_exec_sandbox.api.budget import machine_memory, memory_budget
 from python_exec_sandbox.api.runtime import Backend
@@ -30,7 +31,9 @@ async def open_backend(settings: Settings, *, warm: bool = True) -> AsyncIterato
     """
     if settings.sandbox_backend is BackendKind.NONE:
         async with open_unsandboxed(settings) as spare:
-            yield Backend(AsAsked(spare), activity=lambda: spare.activity)
+            yield Backend(
+                AsAsked(spare), activity=lambda: spare.activity, facts=spare.facts, stats=spare.stats
+            )
         return
     if settings.sandbox_backend is BackendKind.NATIVE:
         logger.info("--sandbox-backend native: this version has no bubblewrap driver, so it means docker")
@@ -39,8 +42,10 @@ async def open_backend(settings: Settings, *, warm: bool = True) -> AsyncIterato
             yield backend
             return
         async with open_unsandboxed(settings) as spare:
-            yield Backend(
-                WithFallback(backend.executor, spare), activity=lambda: backend.activity() or spare.activity
+            yield replace(
+                backend,
+                executor=WithFallback(backend.executor, spare),
+                activity=lambda: backend.activity() or spare.activity,
             )
 
 
@@ -63,12 +68,14 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
     if warm:  # a single run uses one sandbox
         budget = memory_budget(settings.max_sandboxes, settings.memory, machine_memory())
         logger.log(budget.level, "%s", budget.text)
-    async with (
-        DockerDriver(docker_options(settings)) as driver,
-        Pool(driver, pool_config(settings, warm=warm)) as pool,
-    ):
+    async with docker_driver(settings) as driver, Pool(driver, pool_config(settings, warm=warm)) as pool:
         executor = Executor(pool, executor_options(settings, driver.name))
-        yield Backend(executor, activity=lambda: driver.activity)
+        yield Backend(executor, activity=lambda: driver.activity, facts=driver.facts, stats=pool.stats)
+
+
+def docker_driver(settings: Settings) -> DockerDriver:
+    """The driver that ``settings`` describe, not entered yet."""
+    return DockerDriver(docker_options(settings))
 
 
 def docker_options(settings: Settings) -> DockerOptions:

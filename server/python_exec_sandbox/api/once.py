@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
@@ -62,13 +63,19 @@ def tell(words: str) -> None:
 async def run_once(request: RunRequest, opening: AbstractAsyncContextManager[Backend]) -> int:
     """Run one script and return the exit code for this process; a signal stops the script and ends this
     within 2 s."""
-    work = anyio.CancelScope()
+    return await until_signalled(lambda: _run(request, opening))
+
+
+async def until_signalled(work: Callable[[], Awaitable[int]]) -> int:
+    """The exit code that ``work`` returns, or a signal's: it cancels the work, and ends this process within
+    2 s."""
+    scope = anyio.CancelScope()
     ended_by: list[signal.Signals] = []
     code = EXIT_OTHER
     async with anyio.create_task_group() as tasks:
-        await tasks.start(_end_on_signal, work, ended_by)
-        with work:
-            code = await _run(request, opening)
+        await tasks.start(_end_on_signal, scope, ended_by)
+        with scope:
+            code = await work()
         tasks.cancel_scope.cancel()
     return SIGNAL_BASE + ended_by[0] if ended_by else code
 
@@ -76,7 +83,7 @@ async def run_once(request: RunRequest, opening: AbstractAsyncContextManager[Bac
 async def _run(request: RunRequest, opening: AbstractAsyncContextManager[Backend]) -> int:
     """The exit code of a run, with a line on stderr when it is not the script's own doing."""
     async with opening as backend, anyio.create_task_group() as tasks:
-        tasks.start_soon(_tell_activity, backend)
+        tasks.start_soon(tell_activity, backend)
         code = await _outcome(request, backend)
         tasks.cancel_scope.cancel()
     return code
@@ -99,7 +106,7 @@ async def _outcome(request: RunRequest, backend: Backend) -> int:
     return exit_code(result)
 
 
-async def _tell_activity(backend: Backend) -> None:
+async def tell_activity(backend: Backend) -> None:
     """Say what keeps sandboxes from being made: a first build takes minutes."""
     told: str | None = None
     while True:

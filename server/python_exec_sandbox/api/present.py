@@ -116,7 +116,8 @@ def _marker(stream: OutputStream, shown: Cleaned, result: RunResult, reader: str
     if captured.dropped_bytes:
         text += f", {captured.dropped_bytes:,} bytes of them not kept"
     if reader and shown.dropped_bytes > captured.dropped_bytes:
-        text += f'; {reader}(run_id="{result.run_id}", stream="{stream}") shows what was kept'
+        # The head is the beginning of the kept text, in whose characters offsets count.
+        text += f'; {reader}(run_id="{result.run_id}", stream="{stream}", offset={len(shown.head)}) goes on from here'
     return text + " ...]"
 
 

@@ -4,17 +4,22 @@
 opened by a task of its own, after the client has its list of tools, or when a call needs it.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from logging import getLogger
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 import anyio.abc
 
 from python_exec_sandbox.errors import PoolClosed, PoolUnavailable, SandboxError
+from python_exec_sandbox.model.facts import DriverFacts
+from python_exec_sandbox.pool.stats import PoolStats
 from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult
+
+if TYPE_CHECKING:
+    from python_exec_sandbox.script.intake import Examined  # imports packaging, which serving starts without
 
 logger = getLogger(__name__)
 
@@ -32,18 +37,37 @@ CLOSE_SECONDS = 4.0
 
 
 class RunsScripts(Protocol):
-    """The part of the executor that the tools use."""
+    """The part of the executor that the tools use; see :class:`~python_exec_sandbox.run.executor.Executor`."""
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Versions that scripts can choose, oldest first."""
 
     async def run(self, request: RunRequest, listener: RunListener) -> RunResult:
-        """Run one script; see :class:`~python_exec_sandbox.run.executor.Executor`."""
+        """Run one script."""
+
+    async def examine(self, request: RunRequest) -> "Examined":
+        """What can be told of a script without a sandbox."""
+
+
+async def nothing_to_tell() -> DriverFacts:
+    """The facts of a driver that has none."""
+    return DriverFacts()
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """An open backend; ``activity`` tells what keeps it from making sandboxes, or ``None``."""
+    """An open backend.
+
+    ``activity`` tells what keeps it from making sandboxes, or ``None``; ``stats`` the pool's numbers of now,
+    if it has a pool; ``facts`` what the driver tells of itself, asked anew each time: it raises a
+    ``SandboxError`` when the engine doesn't answer, and may take as long as that takes to find out.
+    """
 
     executor: RunsScripts
     activity: Callable[[], str | None]
+    facts: Callable[[], Awaitable[DriverFacts]] = nothing_to_tell
+    stats: Callable[[], PoolStats | None] = lambda: None
 
 
 OpenBackend = Callable[[], AbstractAsyncContextManager[Backend]]

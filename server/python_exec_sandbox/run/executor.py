@@ -3,7 +3,7 @@
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -12,7 +12,6 @@ import anyio.to_thread
 from packaging.version import Version
 
 from python_exec_sandbox.drivers.base import Sandbox
-from python_exec_sandbox.errors import RequestError
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.limits import RunLimits
 from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason
@@ -33,7 +32,7 @@ from python_exec_sandbox.run.records import (
 )
 from python_exec_sandbox.run.units import show_seconds
 from python_exec_sandbox.run.verdict import judge
-from python_exec_sandbox.script.intake import Prepared, prepare
+from python_exec_sandbox.script.intake import Examined, Prepared, examine
 from python_exec_sandbox.script.problems import Problems
 from python_exec_sandbox.stream.capture import Capture
 
@@ -132,6 +131,15 @@ class Executor:
         self._pythons = sorted({*options.pythons, options.default_python}, key=Version)
         self._reading = anyio.CapacityLimiter(READING_THREADS)
 
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """Versions that scripts can choose, oldest first."""
+        return tuple(self._pythons)
+
+    @property
+    def default_python(self) -> str:
+        return self._options.default_python
+
     async def run(self, request: RunRequest, listener: RunListener | None = None) -> RunResult:
         """Run one script and tell how it ended; a failing script is a result, not an exception.
 
@@ -201,11 +209,7 @@ class Executor:
             stdin = encode_stdin(request.stdin)
         prepared: Prepared | None = None
         with problems.collecting():
-            prepared = await self._prepare(request)
-            check_job_size(request.args, prepared.requirements)
-            check_fits(prepared.source.data, options.sandbox.disk_shares())
-            if prepared.requirements and not options.can_install:
-                raise RequestError(NO_PACKAGES)
+            prepared = (await self.examine(request)).ready()
         problems.raise_any()
         if prepared is None:  # can't be: an unprepared script is a problem
             raise AssertionError
@@ -216,9 +220,13 @@ class Executor:
         )
         return prepared, limits, stdin
 
-    async def _prepare(self, request: RunRequest) -> Prepared:
-        def work() -> Prepared:
-            return prepare(
+    async def examine(self, request: RunRequest) -> Examined:
+        """All that can be told of a script without a sandbox: its problems, requirements and Python.
+
+        Nothing is run, and nothing raised for what is wrong with the script."""
+
+        def work() -> Examined:
+            return examine(
                 request.script,
                 pythons=self._pythons,
                 default_python=self._options.default_python,
@@ -226,9 +234,20 @@ class Executor:
                 python_version=request.python_version,
             )
 
-        if _is_quick(request):
-            return work()
-        return await anyio.to_thread.run_sync(work, limiter=self._reading)
+        examined = (
+            work() if _is_quick(request) else await anyio.to_thread.run_sync(work, limiter=self._reading)
+        )
+        problems = Problems()
+        for text in examined.problems:
+            problems.add(text)
+        with problems.collecting():
+            check_job_size(request.args, examined.requirements)
+        if examined.source is not None:
+            with problems.collecting():
+                check_fits(examined.source.data, self._options.sandbox.disk_shares())
+        if examined.requirements and not self._options.can_install:
+            problems.add(NO_PACKAGES)
+        return replace(examined, problems=problems.texts)
 
     async def _attempt(self, job: Job, attempt: _Attempt, queue_seconds: float) -> tuple[RunReport, float]:
         """One sandbox's report on ``job``, and the seconds spent waiting for that sandbox."""

@@ -20,6 +20,35 @@ class Prepared:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What is known of a script before it runs, whether it can run or not.
+
+    ``source`` is ``None`` when the script can't be read, ``python`` when none fits. ``problems`` are
+    sentences, one for each thing that is wrong.
+    """
+
+    source: source.Source | None
+    requirements: tuple[str, ...]
+    python: str | None
+    notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def ready(self) -> Prepared:
+        """The same, for a sandbox.
+
+        Raises:
+            RequestError: there are problems; with all of them.
+        """
+        problems = Problems()
+        for text in self.problems:
+            problems.add(text)
+        problems.raise_any()
+        if self.source is None or self.python is None:  # can't be: that is a problem
+            raise AssertionError
+        return Prepared(self.source, self.requirements, self.python, self.notes)
+
+
 def prepare(
     script: str | bytes,
     *,
@@ -28,12 +57,31 @@ def prepare(
     dependencies: Sequence[str] = (),
     python_version: str | None = None,
 ) -> Prepared:
-    """Check and normalise a script, merge its dependencies, choose its Python.
-
-    Takes time proportional to the script's length, some seconds for the largest on an old Python.
+    """Check and normalise a script, merge its dependencies, choose its Python; costs as :func:`examine`.
 
     Raises:
         RequestError: with everything that is wrong.
+    """
+    return examine(
+        script,
+        pythons=pythons,
+        default_python=default_python,
+        dependencies=dependencies,
+        python_version=python_version,
+    ).ready()
+
+
+def examine(
+    script: str | bytes,
+    *,
+    pythons: Sequence[str],
+    default_python: str,
+    dependencies: Sequence[str] = (),
+    python_version: str | None = None,
+) -> Examined:
+    """All that can be told of a script without running it; never raises for what is wrong with it.
+
+    Takes time proportional to the script's length, some seconds for the largest on an old Python.
     """
     problems = Problems()
     read = _read(script, problems)
@@ -49,15 +97,12 @@ def prepare(
     merged: tuple[str, ...] = ()
     with problems.collecting():
         merged = requirements.merge(wishes)
-    python = default_python
+    python: str | None = None
     with problems.collecting():
         python = choose_python(
             pythons, default=default_python, wanted=python_version, requires=metadata.requires_python
         )
-    problems.raise_any()
-    if read is None:  # can't be: an unread script is a problem
-        raise AssertionError
-    return Prepared(source=read, requirements=merged, python=python, notes=metadata.notes)
+    return Examined(read, merged, python, metadata.notes, problems.texts)
 
 
 def _read(script: str | bytes, problems: Problems) -> source.Source | None:

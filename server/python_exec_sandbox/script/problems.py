@@ -15,6 +15,11 @@ class Problems:
     def __init__(self) -> None:
         self._texts: dict[str, None] = {}
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What was noted, in order."""
+        return tuple(self._texts)
+
     def add(self, text: str) -> None:
         """Note ``text``, a whole sentence that says what is wrong and what to do."""
         self._texts[text] = None

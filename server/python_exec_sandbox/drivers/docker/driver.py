@@ -19,16 +19,20 @@ from python_exec_sandbox.drivers.attached import AttachedSandbox
 from python_exec_sandbox.drivers.docker.channel import AttachedChannel
 from python_exec_sandbox.drivers.docker.connection import Connection
 from python_exec_sandbox.drivers.docker.events import EventFeed, Fate
+from python_exec_sandbox.drivers.docker.facts import Labelled
 from python_exec_sandbox.drivers.docker.failure import EngineRefused, create_failure
 from python_exec_sandbox.drivers.docker.identity import Life, ServerIdentity, life_of, own_identity
 from python_exec_sandbox.drivers.docker.image import ImageKeeper
 from python_exec_sandbox.drivers.docker.keeper import ContainerKeeper
 from python_exec_sandbox.drivers.docker.labels import INSTANCE, container_labels, owner_of
+from python_exec_sandbox.drivers.docker.leftovers import Leftover, find_leftovers, remove_leftover
 from python_exec_sandbox.drivers.docker.network import NetworkKeeper
 from python_exec_sandbox.drivers.docker.options import DockerOptions
 from python_exec_sandbox.drivers.docker.spec import SandboxSpec
+from python_exec_sandbox.drivers.docker.telling import driver_facts
 from python_exec_sandbox.drivers.docker.users import UserIds
 from python_exec_sandbox.errors import ConfigurationError, DriverError, EngineUnreachable, ImageUnavailable
+from python_exec_sandbox.model.facts import DriverFacts
 
 if TYPE_CHECKING:
     from python_exec_sandbox.drivers.docker.gateway import Gateway
@@ -241,24 +245,65 @@ class DockerDriver:
                 with anyio.move_on_after(_GONE_POLL_SECONDS):
                     await made.fate.destroyed.wait()
 
+    async def facts(self) -> DriverFacts:
+        """The engine and the image of now; neither pulls nor builds anything.
+
+        Raises:
+            DriverError: the engine doesn't answer, or refuses to.
+        """
+        gateway = await self._connection.gateway()
+        try:
+            about = await gateway.about()
+            reference, image = await self._images.look(gateway)
+        except EngineUnreachable:
+            self._drop(gateway)
+            raise
+        return driver_facts(gateway.candidate, about, reference, image)
+
+    async def leftovers(self) -> list[Leftover]:
+        """What is ours on the engine and in nobody's use.
+
+        Raises:
+            DriverError: the engine could not be asked.
+        """
+        gateway = await self._connection.gateway()
+        reference, _ = await self._images.look(gateway)
+        dead = [container.id for container in await self._left_behind(gateway)]
+        return await find_leftovers(gateway, dead, reference)
+
+    async def remove(self, leftover: Leftover) -> None:
+        """Remove one of them.
+
+        Raises:
+            DriverError: the engine refused, as it does for what came into use meanwhile.
+        """
+        await remove_leftover(await self._connection.gateway(), leftover)
+
     async def sweep(self) -> int:
         """As the contract says. A container counts as left behind when its server is certainly dead."""
         gateway = await self._connection.gateway()
         removed = 0
         try:
-            for container in await gateway.containers(INSTANCE):
-                owner = owner_of(container.labels)
-                if owner is None or container.labels.get(INSTANCE) == self._options.instance:
-                    continue
-                if await anyio.to_thread.run_sync(life_of, owner, limiter=self._threads) is Life.DEAD:
-                    await self._remove_by(gateway, _Made(container.id))
-                    removed += 1
+            for container in await self._left_behind(gateway):
+                await self._remove_by(gateway, _Made(container.id))
+                removed += 1
         except EngineUnreachable:
             self._drop(gateway)
             raise
         if removed:
             logger.info("removed %s sandboxes that dead servers had left", removed)
         return removed
+
+    async def _left_behind(self, gateway: "Gateway") -> list[Labelled]:
+        """The containers whose servers are certainly dead."""
+        found = []
+        for container in await gateway.containers(INSTANCE):
+            owner = owner_of(container.labels)
+            if owner is None or container.labels.get(INSTANCE) == self._options.instance:
+                continue
+            if await anyio.to_thread.run_sync(life_of, owner, limiter=self._threads) is Life.DEAD:
+                found.append(container)
+        return found
 
 
 class _Made:

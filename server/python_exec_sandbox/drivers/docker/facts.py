@@ -29,6 +29,36 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundImage:
+    """``tags`` are all its names; none when a newer image took the last one. ``size`` is in bytes."""
+
+    id: str
+    tags: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class AboutEngine:
+    """What an engine says of itself; texts are empty and numbers 0 where it says nothing.
+
+    ``api`` is the version that is spoken, ``newest_api`` the newest it knows.
+    """
+
+    name: str
+    version: str
+    api: str
+    newest_api: str
+    system: str
+    kernel: str
+    architecture: str
+    processors: int
+    memory_bytes: int
+    control_groups: str
+    security: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FoundNetwork:
     """``created`` is the engine's own text; it sorts by time."""
 

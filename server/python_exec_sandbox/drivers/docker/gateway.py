@@ -33,9 +33,11 @@ from python_exec_sandbox.drivers.docker.channel import RawStream
 from python_exec_sandbox.drivers.docker.chunked import JsonLines
 from python_exec_sandbox.drivers.docker.discovery import Candidate
 from python_exec_sandbox.drivers.docker.facts import (
+    AboutEngine,
     BuildRequest,
     CreatedContainer,
     EventStream,
+    FoundImage,
     FoundNetwork,
     Labelled,
 )
@@ -50,6 +52,7 @@ from python_exec_sandbox.drivers.docker.meter import (
     metered,
 )
 from python_exec_sandbox.drivers.docker.takeover import take_over
+from python_exec_sandbox.drivers.docker.telling import about_engine
 from python_exec_sandbox.drivers.docker.versions import OLDEST_API, negotiate, text_of
 from python_exec_sandbox.errors import DriverError, EngineUnreachable
 from python_exec_sandbox.model.limits import MIB
@@ -382,6 +385,41 @@ class Gateway:
                 return None
             raise
 
+    async def images(self, label: str) -> list[FoundImage]:
+        """All images with ``label`` that are no mere steps of a build."""
+        return await self._retried(
+            "list images",
+            lambda client: [
+                FoundImage(_id(item), _words(item.get("RepoTags")), int(item.get("Size") or 0))
+                for item in _list(client.images(filters={"label": [label]}))
+            ],
+        )
+
+    async def remove_image(self, image: str) -> None:
+        """By id or tag. Refused by the engine while a container or another image needs it."""
+        await self._call("remove an image", lambda client: client.remove_image(image))
+
+    async def images_in_use(self) -> set[str]:
+        """Ids of the images of all containers, whatever their state."""
+        return await self._retried(
+            "list containers",
+            lambda client: {str(item.get("ImageID")) for item in _list(client.containers(all=True))},
+        )
+
+    async def network_is_used(self, network: str) -> bool:
+        """Whether a container is on it."""
+        facts = await self._retried("inspect a network", lambda client: client.inspect_network(network))
+        return bool(facts.get("Containers"))
+
+    async def about(self) -> AboutEngine:
+        """What the engine says of itself; takes longer than other calls, as it looks around for it."""
+
+        def ask(client: _Client) -> AboutEngine:
+            version = client.version(api_version=False)
+            return about_engine(version, client.info(), client.api_version)
+
+        return await self._call("tell about itself", ask)
+
     async def build(self, request: BuildRequest, progress: Callable[[Mapping[str, Any]], None]) -> None:
         """Build an image; ``progress`` gets the engine's messages in a worker thread."""
 
@@ -523,6 +561,12 @@ def _list(found: object) -> list[Mapping[str, Any]]:
     if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
         raise ValueError("no list of objects")  # what the engine sent, not what a caller passed
     return found
+
+
+def _words(found: object) -> tuple[str, ...]:
+    """A list of names; the engine writes ``<none>:<none>``, or nothing, for none."""
+    names = [str(item) for item in found] if isinstance(found, list) else []
+    return tuple(name for name in names if "<none>" not in name)
 
 
 def _texts(found: object) -> dict[str, str]:

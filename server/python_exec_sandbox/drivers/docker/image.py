@@ -83,6 +83,17 @@ class ImageKeeper:
         assert flight.image is not None
         return flight.image
 
+    async def look(self, gateway: "Gateway") -> tuple[str, Labelled | None]:
+        """The name of the image that sandboxes are made from, and the image itself if the engine has it.
+
+        Raises:
+            DriverError: the engine could not be asked.
+        """
+        reference = self._options.image
+        if reference is None:
+            reference = (await anyio.to_thread.run_sync(self._read_context, limiter=self._threads)).tag
+        return reference, await gateway.image(reference)
+
     async def _fly(self, flight: _Flight, gateway: "Gateway") -> None:
         try:
             flight.image = self._id = await self._find(gateway)

@@ -1,0 +1,103 @@
+"""What the tools have in common: arguments as they were sent, refusals, progress."""
+
+import importlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.utilities.func_metadata import FuncMetadata
+from mcp_types import CallToolResult, TextContent
+
+from python_exec_sandbox.api.progress import Progress
+from python_exec_sandbox.errors import SandboxError
+from python_exec_sandbox.run.records import RunListener
+from python_exec_sandbox.stream.clean import clean_text
+
+logger = logging.getLogger(__name__)
+
+META_PREFIX = "io.github.python-exec-sandbox/"
+META_KEY = f"{META_PREFIX}run"
+
+T = TypeVar("T")
+
+
+class AsSent(FuncMetadata):
+    """Hands a call's arguments to the tool as the client sent them.
+
+    The SDK's own validation answers with pydantic's text and drops unknown names; ours says what to change.
+    """
+
+    def validate_arguments(self, arguments_to_validate: dict[str, Any]) -> dict[str, Any]:
+        return {"raw": arguments_to_validate}
+
+
+async def load(*modules: str) -> None:
+    """Import ``modules`` of this package in a thread: a client's first answers must not wait for what only
+    some calls need, nor other calls for an import."""
+    own_thread = anyio.CapacityLimiter(1)  # anyio's default limiter is the protocol's
+    for module in modules:
+        await anyio.to_thread.run_sync(
+            importlib.import_module, f"python_exec_sandbox.{module}", limiter=own_thread
+        )
+
+
+async def with_progress(
+    context: Context[None, Any],
+    activity: Callable[[], str | None],
+    work: Callable[[RunListener], Awaitable[T]],
+) -> T:
+    """The result of ``work``, which tells its listener where it is. A client that asked for it is told of
+    progress (for others the SDK drops what is reported), never after this returned.
+
+    Raises:
+        SandboxError: as ``work`` did.
+    """
+
+    async def send(value: float, words: str) -> None:
+        await context.report_progress(value, message=clean_text(words))
+
+    progress = Progress(send, activity)
+    results: list[T] = []
+    failure: SandboxError | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(progress.report)
+        try:
+            results.append(await work(progress))
+        except SandboxError as error:  # out of the group it would come as an exception group
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return results[0]
+
+
+def answer(
+    text: str, data: dict[str, Any], *, is_error: bool, key: str = META_KEY, structured: bool = False
+) -> CallToolResult:
+    """A result whose text says all; ``data`` is the same for programs, and structured only when asked for:
+    clients that get structured content hide the text."""
+    return CallToolResult(
+        content=[TextContent(text=text)],
+        is_error=is_error,
+        structured_content={"text": text, **data} if structured else None,
+        _meta={key: data},
+    )
+
+
+def refused(text: str, error: Exception, key: str = META_KEY) -> CallToolResult:
+    """The answer to a call that brought no result."""
+    return answer(clean_text(text), {"error": type(error).__name__}, is_error=True, key=key)
+
+
+def faulty(blameless: str, error: Exception, key: str = META_KEY) -> CallToolResult:
+    """The answer when the server itself failed; the log says how."""
+    logger.error("a call failed", exc_info=error)
+    return refused(
+        f"failed: a fault of the sandbox server ({type(error).__name__}), not of {blameless}. Run it again;"
+        " if that doesn't help, the server's log on stderr says more.",
+        error,
+        key,
+    )
