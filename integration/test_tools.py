@@ -131,28 +131,31 @@ async def test_warnings_and_missing_packages_are_hints(server: RunningServer) ->
 
 
 HOSTILE = {
-    "executes": "import os\nprint('EXECUTED')\nos._exit(0)\n",
-    "parentheses": "(" * 100_000 + ")" * 100_000,
-    "minus": "-" * 200_000 + "1",
-    "brackets": "x = " + "[" * 150 + "]" * 150,
-    "attributes": "a" + ".b" * 100_000,
-    "lambdas": "lambda: " * 20_000 + "0",
-    "numbers": "x = " + "9" * 100_000,
-    "f-strings": "f'{" * 200 + "1" + "}'" * 200,
-    "folding": "x = ((('a' * 4000) * 4000) * 4000) * 4000\n" * 50,
-    "coding": "# -*- coding: utf-7 -*-\n+AGkAbQBwAG8AcgB0-",
-    "separators": "x = '\u2028'\x0c\ny = 1\n",
-    "many lines": "x = 1\n" * 500_000,
+    "executes": ("import os\nprint('EXECUTED')\nos._exit(0)\n", "valid:"),
+    "coding": ("# -*- coding: utf-8 -*-\n__import__('os')._exit(0)", "valid:"),
+    "other coding": ("# -*- coding: utf-7 -*-\n+AGkAbQBwAG8AcgB0-", "not valid:"),
+    "parentheses": ("(" * 100_000 + ")" * 100_000, "not valid:"),
+    "minus": ("-" * 200_000 + "1", "not valid:"),
+    "brackets": ("x = " + "[" * 150 + "]" * 150, "valid:"),
+    "attributes": ("a" + ".b" * 100_000, "not valid:"),
+    "lambdas": ("lambda: " * 20_000 + "0", "not valid:"),
+    "numbers": ("x = " + "9" * 100_000, "not valid:"),
+    "f-strings": ("f'{" * 200 + "1" + "}'" * 200, "not valid:"),
+    "folding": ("x = ((('a' * 4000) * 4000) * 4000) * 4000\n" * 50, "valid:"),
+    "separators": ("x = '\u2028'\x0c\ny = 1\n", "valid:"),
+    "many lines": ("x = 1\n" * 500_000, ""),
 }
+"""Scripts, and how the answer begins; empty where that depends on the memory that a compiler takes."""
 
 
 @pytest.mark.timeout(240)
 async def test_no_script_makes_the_checker_run_it_or_hurts_the_server(server: RunningServer) -> None:
-    for name, script in HOSTILE.items():
+    for name, (script, verdict) in HOSTILE.items():
         began = time.monotonic()
         result = await tool(server, "validate_script", script=script)
         shown = text_of(result)
-        assert shown.startswith(("valid:", "not valid:", "not fully checked:")), (name, shown[:200])
+        verdicts = (verdict,) if verdict else ("valid:", "not valid:")
+        assert shown.startswith(verdicts), (name, shown[:200])
         assert "EXECUTED" not in shown, name
         assert time.monotonic() - began < 30, name
         assert len(shown) < 4000, name
@@ -277,9 +280,7 @@ async def test_prune_removes_what_nobody_uses_and_leaves_a_living_server_alone(
         client.images.get(current).tag("my-own", "1")
         for container in client.containers.list(all=True):
             container.remove(force=True)
-        network = (
-            client.networks.create("python-exec-sandbox", driver="bridge") if _has_bridges(client) else None
-        )
+        client.networks.create("python-exec-sandbox", driver="bridge")
         flags = ("--docker-host", guest.address, "--network", "none", "--pool-size", "1")
         async with running_server(tmp_path, *flags) as server:
             assert not (await server.execute("print(1)")).is_error
@@ -293,19 +294,14 @@ async def test_prune_removes_what_nobody_uses_and_leaves_a_living_server_alone(
             done = await anyio.to_thread.run_sync(lambda: command("prune", "--yes", *flags[:2]))
             assert done.returncode == 0, done.stdout + done.stderr
             assert _tags(client) == {current, "my-own:1"}
+            assert "python-exec-sandbox" not in {network.name for network in client.networks.list()}
             assert not (await server.execute("print(1)")).is_error
         again = await anyio.to_thread.run_sync(lambda: command("prune", "--yes", *flags[:2]))
         assert "Nothing to remove" in again.stdout
-        assert network is None or network.name not in {one.name for one in client.networks.list()}
 
 
 def _tags(client: docker.DockerClient) -> set[str]:
     return {tag for image in client.images.list() for tag in image.tags}
-
-
-def _has_bridges(client: docker.DockerClient) -> bool:
-    """The engine of a test's own is started without a bridge and can't make one everywhere."""
-    return any(network.attrs["Driver"] == "bridge" for network in client.networks.list())
 
 
 # -- cases that concern the arguments and the text of a script ---------------------------------------
@@ -405,8 +401,8 @@ WELL_FORMED = {
 }
 
 MALFORMED = {
-    "blank after the opener": (BLOCK.replace("# /// script", "# /// script "), "ine 1 "),
-    "no blank": (BLOCK.replace("# dep", "#dep"), "ine 2 "),
+    "blank after the opener": (BLOCK.replace("# /// script", "# /// script "), "Line 1 "),
+    "no blank": (BLOCK.replace("# dep", "#dep"), "line 2: after the '#'"),
     "empty line inside": (BLOCK.replace("# dep", "\n# dep"), "ine "),
     "two blocks": (BLOCK + BLOCK, "lines 1 and 5"),
     "unclosed list": (BLOCK.replace('"]', '"'), "ine "),

@@ -179,6 +179,15 @@ async def test_problems_of_all_kinds_come_together_with_their_lines() -> None:
     assert "python none fits" in lines[-1]
 
 
+async def test_of_a_long_line_the_place_is_shown() -> None:
+    line = "a" * 150 + "!" + "b" * 100
+    error = {"kind": "SyntaxError", "message": "invalid syntax", "line": 1, "column": 151, "text": line}
+    async with connected(own=own(error=error)) as client:
+        shown, mark = text_of(await validated(client, line)).splitlines()[2:4]
+    assert shown == "      " + "a" * 50 + "!" + "b" * 49
+    assert shown[mark.index("^")] == "!"
+
+
 async def test_warnings_and_missing_modules_are_hints_and_no_errors() -> None:
     warning = {"kind": "SyntaxWarning", "message": "invalid escape sequence", "line": 2}
     imports = [{"module": "yaml", "line": 1}, {"module": "imp", "line": 3}]

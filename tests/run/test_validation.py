@@ -167,6 +167,11 @@ async def test_a_module_that_nothing_named_brings_is_missing(
     assert found.is_valid
 
 
+async def test_while_the_requirements_can_not_be_read_no_module_counts_as_missing() -> None:
+    executor = answering(imports=[{"module": "numpy", "line": 2}])
+    assert (await validated(executor, "x", dependencies=("not valid!",))).missing == ()
+
+
 async def test_a_short_longest_run_time_is_kept() -> None:
     executor = answering()
     with anyio.fail_after(10):

@@ -89,7 +89,8 @@ def answer(
 
 def refused(text: str, error: Exception, key: str = META_KEY) -> CallToolResult:
     """The answer to a call that brought no result."""
-    return answer(clean_text(text), {"error": type(error).__name__}, is_error=True, key=key)
+    name = next(kind.__name__ for kind in type(error).__mro__ if not kind.__name__.startswith("_"))
+    return answer(clean_text(text), {"error": name}, is_error=True, key=key)
 
 
 def faulty(blameless: str, error: Exception, key: str = META_KEY) -> CallToolResult:

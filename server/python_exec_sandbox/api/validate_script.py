@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 TOOL_NAME = "validate_script"
 META_KEY = f"{META_PREFIX}validation"
 
+SHOWN_CHARACTERS = 100
+"""Of the line that the compiler complains about."""
+
 ARGUMENTS = ("script", "dependencies", "python_version")
 
 
@@ -137,9 +140,11 @@ def _place(complaint: "Complaint") -> str:
     if not complaint.text.strip():
         return said
     bare = complaint.text.lstrip()
-    shown = f"{said}\n      {bare}"
     at = (complaint.column or 0) - 1 - (len(complaint.text) - len(bare))
-    return f"{shown}\n      {' ' * at}^" if 0 <= at <= len(bare) else shown
+    if not 0 <= at <= len(bare):
+        return f"{said}\n      {bare[:SHOWN_CHARACTERS]}"
+    start = max(0, at - SHOWN_CHARACTERS // 2) if len(bare) > SHOWN_CHARACTERS else 0
+    return f"{said}\n      {bare[start : start + SHOWN_CHARACTERS]}\n      {' ' * (at - start)}^"
 
 
 def _about_missing(found: "Validation", *, can_install: bool) -> str:

@@ -116,7 +116,8 @@ async def validate(
         compiled=compiled,
         unchecked=unchecked,
         cause=cause,
-        missing=_missing(compiled, examined.requirements) if compiled else (),
+        # As long as the requirements can't be read, nobody knows what they bring.
+        missing=_missing(compiled, examined.requirements) if compiled and not examined.problems else (),
     )
 
 
