@@ -127,17 +127,6 @@ def test_a_file_that_is_no_utf8_is_named_with_the_byte_and_its_line(tmp_path: Pa
     assert f"{script} is not UTF-8 (byte 0xe9 in line 1)".encode() in done.stderr
 
 
-def test_dependencies_without_a_network_are_refused_before_an_engine_is_asked() -> None:
-    done = run(
-        *("run", "-", "-d", "six", "--network", "none"),
-        stdin=b"print(1)",
-        environment={"DOCKER_HOST": "unix:///no/such/engine.sock"},
-    )
-    assert done.returncode == 2
-    assert b"No packages can be installed: the server runs with --network none" in done.stderr
-    assert b"engine.sock" not in done.stderr
-
-
 def test_on_a_terminal_the_bare_command_says_what_it_is() -> None:
     terminal, ours = os.openpty()
     try:

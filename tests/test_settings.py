@@ -37,6 +37,8 @@ def test_each_setting_has_a_flag_that_reaches_it() -> None:
         "default_timeout": ("45s", 45.0),
         "install_timeout": ("45", 45.0),
         "network": ("none", Network.NONE),
+        "resolution_ttl": ("00:10:00", 600.0),
+        "store": ("my-store", "my-store"),
         "docker_host": ("tcp://engine:1", "tcp://engine:1"),
         "runtime": ("runsc", "runsc"),
         "image": ("a:b", "a:b"),

@@ -20,7 +20,7 @@ import time
 import traceback
 from enum import Enum, auto
 
-from . import wire
+from . import environments, wire
 from .children import Children
 from .counters import Counters, full_paths
 from .interpreter import Interpreter, Place
@@ -55,6 +55,7 @@ class Job:
         self.python = str(message["python"])
         self.args = [str(arg) for arg in _list(message["args"])]
         self.requirements = [str(line) for line in _list(message["requirements"])]
+        self.environment = None if message["environment"] is None else str(message["environment"])
         self.script_bytes = int(str(message["script_bytes"]))
         self.run_seconds = float(str(message["run_seconds"]))
         self.install_seconds = float(str(message["install_seconds"]))
@@ -199,7 +200,7 @@ class Supervisor:
         if len(self._script) != job.script_bytes:
             raise ValueError(f"a script of {len(self._script)} bytes, {job.script_bytes} were announced")
         fits = job.python == self._interpreter.python and not job.args and not job.requirements
-        if fits:
+        if fits and job.environment is None:
             self._release()
             return
         self._warm = False
@@ -212,8 +213,12 @@ class Supervisor:
             self._link.control(type="phase", name="installing")
         self._install_started = time.monotonic()
         self._deadline = self._install_started + job.install_seconds
+        cache = self._place.environment["UV_CACHE_DIR"]
+        if job.environment and not environments.enter(job.environment, cache, self._options.identity):
+            self._conclude("environment_gone")
+            return
         self._interpreter = Interpreter(
-            self._place, self._options.identity, job.python, job.args, job.requirements
+            self._place, self._options.identity, job.environment or job.python, job.args, job.requirements
         )
 
     def _current(self) -> Job:

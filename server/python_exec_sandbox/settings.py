@@ -64,6 +64,10 @@ class Flag:
 
 Seconds = Annotated[float, BeforeValidator(parse_seconds)]
 OptionalText = Annotated[StrictStr | None, BeforeValidator(empty_is_none)]
+DEFAULT_STORE = "python-exec-sandbox-store"
+StoreName = Annotated[
+    StrictStr, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,127}$")
+]  # as engines name volumes
 RunSeconds = Annotated[Seconds, between(0.1, DAY_SECONDS, show_seconds)]
 
 
@@ -105,6 +109,11 @@ class Settings(BaseSettings):
     install_timeout: Annotated[RunSeconds, Flag(Group.SCRIPTS, "SECONDS", "120")] = Field(
         120.0, description="longest installation of dependencies"
     )
+    resolution_ttl: Annotated[
+        Seconds, between(0, 365 * DAY_SECONDS, show_seconds), Flag(Group.SCRIPTS, "SECONDS", "3600")
+    ] = Field(
+        3600.0, description="time for which open versions stay as they were resolved; pinned ones always do"
+    )
 
     sandbox_backend: Annotated[
         Backend, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "KIND", "docker")
@@ -132,6 +141,9 @@ class Settings(BaseSettings):
     )
     base_image: Annotated[OptionalText, Flag(Group.SANDBOXES, "REF", "the Dockerfile's")] = Field(
         None, description="image that the sandbox image is built on"
+    )
+    store: Annotated[StoreName, Flag(Group.SANDBOXES, "NAME", DEFAULT_STORE)] = Field(
+        DEFAULT_STORE, description="volume that installed packages are kept in"
     )
     pull_policy: Annotated[
         PullPolicy, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "WHEN", "missing")
@@ -266,6 +278,11 @@ class Settings(BaseSettings):
     @property
     def _environment_bytes(self) -> int:
         return self.memory - self.disk - RUNNER_RESERVE_BYTES
+
+    @property
+    def can_install(self) -> bool:
+        """Whether packages can be had: a builder has a network, whatever scripts have."""
+        return self.sandbox_backend is Backend.DOCKER or self.network is not Network.NONE
 
     def sandbox_limits(self) -> SandboxLimits:
         """The limits that each sandbox is made with."""

@@ -32,6 +32,7 @@ from python_exec_sandbox.run.records import RunRequest, RunResult
 from python_exec_sandbox.setting_sources import load_settings
 from python_exec_sandbox.settings import Settings
 from tests.drivers.docker.test_driver import FIT, until_hung_up
+from tests.support.fake_builder import FakeBuilder
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_serving import open_obedient
 
@@ -190,6 +191,13 @@ def pool(part: Callable[[PoolConfig], object]) -> Observe:
     return observe
 
 
+async def what_a_builder_is_asked(settings: Settings) -> object:
+    builder = FakeBuilder()
+    async with backends.environment_store(settings, builder) as store:
+        await store.obtain("3.13", ("six",), 10, lambda _: None)
+    return builder.requests
+
+
 async def what_runs_scripts(settings: Settings) -> object:
     async with backends.open_backend(settings, warm=False) as opened:
         return type(opened.executor)
@@ -251,6 +259,8 @@ ROWS = {
     "max_timeout": Row("100", allows_200_seconds),
     "default_timeout": Row("7", job(lambda seen: seen.limits.run_seconds)),
     "install_timeout": Row("7", job(lambda seen: seen.limits.install_seconds)),
+    "resolution_ttl": Row("60", what_a_builder_is_asked),
+    "store": Row("other-store", host("Mounts"), OWN_IMAGE),
     "sandbox_backend": Row("none", what_runs_scripts, NOWHERE),
     "allow_unsandboxed": Row(True, what_runs_scripts, NOWHERE),
     "uv_path": Row("/no/such/uv", found_uv, {"sandbox_backend": "none"}),

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from python_exec_sandbox.api.present import meta, present
+from python_exec_sandbox.environments.records import Environment
+from python_exec_sandbox.model.environment import Package
 from python_exec_sandbox.model.result import Usage, Verdict
 from python_exec_sandbox.run.records import RunResult
 from python_exec_sandbox.stream.capture import Capture, Captured
@@ -237,3 +239,14 @@ def test_without_a_network_no_package_is_suggested() -> None:
     text = present(failed(b"ModuleNotFoundError: No module named 'yaml'\n"), can_install=False).text
     assert "--network none" in text
     assert "dependencies argument" not in text
+
+
+@pytest.mark.parametrize(
+    ("reused", "words"), [(True, "; environment: reused;"), (False, "; environment: built in 3.4 s;")]
+)
+def test_the_facts_say_whether_packages_had_to_be_installed(reused: bool, words: str) -> None:
+    environment = Environment("/store/envs/0", (Package("six", "1.17.0"),), reused, 3.4)
+    run = replace(result(), requirements=("six",), environment=environment)
+    assert words in present(run).text
+    assert "requirement installed" not in present(run).text
+    assert meta(run)["environment"] == {"reused": reused, "seconds": 3.4, "packages": {"six": "1.17.0"}}

@@ -191,7 +191,6 @@ async def test_the_description_tells_what_a_model_must_know_before_it_writes() -
             "1 GiB memory",
             "2 processors",
             "256 MiB disk (working folder 128 MiB, /tmp 64 MiB)",
-            "704 MiB for packages",
         ),
         *("files are lost", "no pip and no git", "over 8000 characters is cut in the middle"),
     ):
@@ -228,8 +227,7 @@ async def test_without_a_network_the_world_is_closed() -> None:
     assert tool.annotations is not None
     assert tool.annotations.open_world_hint is False
     assert "have no network" in (tool.description or "")
-    assert "no packages can be installed" in (tool.description or "")
-    assert "named in dependencies" not in (tool.description or "")
+    assert "installed before the run when named in dependencies" in (tool.description or "")
 
 
 @pytest.mark.parametrize("network", list(Network))

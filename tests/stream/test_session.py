@@ -26,7 +26,7 @@ USAGE: dict[str, Any] = {
     "process_refusals": None,
     "full_paths": [],
 }
-HELLO = {"type": "hello", "protocol": 1, "pythons": ["3.13"]}
+HELLO = {"type": "hello", "protocol": protocol.PROTOCOL_VERSION, "pythons": ["3.13"]}
 READY = {"type": "ready", "warm": True}
 RUNNING = {"type": "phase", "name": "running"}
 EXIT = {
@@ -147,7 +147,7 @@ OUT_OF_ORDER = {
     "credit for stdout": (busy, encode_credit(protocol.STDOUT, 1)),
     "credit without end": (busy, encode_credit(protocol.STDIN, 2**32 - 1)),
     "pong without ping": (busy, control({"type": "pong", "n": 1})),
-    "another protocol": (RunnerSession, control(HELLO | {"protocol": 2})),
+    "another protocol": (RunnerSession, control(HELLO | {"protocol": 1})),
     "unknown type": (busy, control({"type": "sudo"})),
     "no type": (busy, control({})),
     "a list": (busy, encode(Kind.CONTROL, 0, b"[]")),

@@ -69,10 +69,13 @@ def instructions(settings: Settings) -> str:
     """What a client tells its model about this server; at most 2,000 characters, or clients cut it."""
     if settings.is_unsandboxed:
         return unsandboxed_instructions(settings)
-    network = {
-        Network.NONE: "Scripts have no network, and no packages can be installed.",
-        Network.FULL: "Scripts can reach the network. There is no pip and no git: name packages in dependencies.",
-    }[settings.network]
+    reach = "have no network" if settings.network is Network.NONE else "can reach the network"
+    packages = (
+        "There is no pip and no git: name packages in dependencies."
+        if settings.can_install
+        else "No packages can be installed."
+    )
+    network = f"Scripts {reach}. {packages}"
     return (
         "Runs Python scripts in throwaway sandboxes on this machine. Each call starts from nothing: a fresh"
         " process, empty folders, no packages but the standard library and those named in dependencies; nothing"

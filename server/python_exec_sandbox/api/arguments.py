@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, StrictStr
 
 from python_exec_sandbox.api.argument_shapes import Arguments, ParsedCall, Shape
 from python_exec_sandbox.api.lists import argument_list, requirement_list
-from python_exec_sandbox.setting_values import Network, parse_seconds
+from python_exec_sandbox.setting_values import parse_seconds
 from python_exec_sandbox.settings import Settings
 
 ALIASES = {
@@ -77,10 +77,10 @@ def input_schema(settings: Settings) -> dict[str, Any]:
     """
     texts = {"type": "array", "items": {"type": "string"}}
     packages = (
-        "Not available: the server runs with --network none, so no packages can be installed."
-        if settings.network is Network.NONE
-        else 'Packages to install first, as PEP 508 requirements such as ["requests", "numpy>=2"]. A "# /// script"'
+        'Packages to install first, as PEP 508 requirements such as ["requests", "numpy>=2"]. A "# /// script"'
         " block in the script works too."
+        if settings.can_install
+        else "Not available: the server runs with --network none, so no packages can be installed."
     )
     return {
         "type": "object",

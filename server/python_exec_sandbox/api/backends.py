@@ -8,10 +8,12 @@ from dataclasses import replace
 from python_exec_sandbox.api.budget import machine_memory, memory_budget
 from python_exec_sandbox.api.runtime import Backend
 from python_exec_sandbox.api.unsandboxed import AsAsked, Unsandboxed, WithFallback
+from python_exec_sandbox.drivers.building import Builder
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network, PullPolicy
 from python_exec_sandbox.drivers.unsandboxed.driver import UnsandboxedDriver
 from python_exec_sandbox.drivers.unsandboxed.options import UnsandboxedOptions
+from python_exec_sandbox.environments.store import EnvironmentStore
 from python_exec_sandbox.pool.config import PoolConfig
 from python_exec_sandbox.pool.pool import Pool
 from python_exec_sandbox.run.executor import Executor
@@ -68,8 +70,12 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
     if warm:  # a single run uses one sandbox
         budget = memory_budget(settings.max_sandboxes, settings.memory, machine_memory())
         logger.log(budget.level, "%s", budget.text)
-    async with docker_driver(settings) as driver, Pool(driver, pool_config(settings, warm=warm)) as pool:
-        executor = Executor(pool, executor_options(settings, driver.name))
+    async with (
+        docker_driver(settings) as driver,
+        environment_store(settings, driver) as environments,
+        Pool(driver, pool_config(settings, warm=warm)) as pool,
+    ):
+        executor = Executor(pool, executor_options(settings, driver.name), environments)
         yield Backend(executor, activity=lambda: driver.activity, facts=driver.facts, stats=pool.stats)
 
 
@@ -89,7 +95,13 @@ def docker_options(settings: Settings) -> DockerOptions:
         docker_host=settings.docker_host,
         runtime=settings.runtime,
         ca_bundle=settings.ca_bundle,
+        store=settings.store,
     )
+
+
+def environment_store(settings: Settings, builder: Builder) -> EnvironmentStore:
+    """The store that ``builder`` fills, as far as one server knows it; not entered yet."""
+    return EnvironmentStore(builder, settings.resolution_ttl)
 
 
 def unsandboxed_options(settings: Settings) -> UnsandboxedOptions:

@@ -1,7 +1,6 @@
 """The limits that hold, in words for a model."""
 
 from python_exec_sandbox.run.units import show_bytes
-from python_exec_sandbox.setting_values import Network
 from python_exec_sandbox.settings import Settings
 
 
@@ -10,11 +9,7 @@ def limits_in_words(settings: Settings) -> str:
     limits = settings.sandbox_limits()
     shares = limits.disk_shares()
     processors = "1 processor" if limits.cpus == 1 else f"{limits.cpus:g} processors"
-    packages = (
-        "" if settings.network is Network.NONE else f", {show_bytes(limits.environment_bytes)} for packages"
-    )
     return (
         f"{show_bytes(limits.memory_bytes)} memory, {processors}, {limits.processes} processes and threads,"
         f" {show_bytes(limits.disk_bytes)} disk (working folder {show_bytes(shares.work)}, /tmp {show_bytes(shares.tmp)})"
-        f"{packages}"
     )

@@ -66,7 +66,7 @@ class ExecutePython:
             return present(
                 result,
                 show_chars=self.settings.show_chars,
-                can_install=self.settings.network is not Network.NONE,
+                can_install=self.settings.can_install,
             )
 
         if self.settings.max_output_bytes <= INLINE_OUTPUT_BYTES:
@@ -113,10 +113,10 @@ def _description(settings: Settings) -> str:
     offline = settings.network is Network.NONE
     network = "have no network" if offline else "can use the network"
     packages = (
-        "Only the standard library is there: without a network no packages can be installed."
-        if offline
-        else "Packages beyond the standard library are installed before the run when named in dependencies or in a"
+        "Packages beyond the standard library are installed before the run when named in dependencies or in a"
         ' "# /// script" block (PEP 723); there is no pip and no git.'
+        if settings.can_install
+        else "Only the standard library is there: without a network no packages can be installed."
     )
     return (
         "Run a Python script in a fresh, throwaway sandbox and return how it ended and what it printed"

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from python_exec_sandbox.api.hints import hints
+from python_exec_sandbox.environments.records import Environment
 from python_exec_sandbox.model.result import OutputStream, Verdict
 from python_exec_sandbox.run.records import RunResult
 from python_exec_sandbox.run.units import show_bytes, show_seconds
@@ -77,6 +78,7 @@ def meta(result: RunResult) -> dict[str, Any]:
         "unsandboxed": clean_text(result.unsandboxed),
         "warm": result.warm,
         "requirements": [clean_text(one) for one in result.requirements],
+        "environment": _environment_data(result.environment),
         "timeout_seconds": result.timeout_seconds,
         "wait_seconds": round(result.wait_seconds, 6),
         "total_seconds": round(result.total_seconds, 6),
@@ -126,7 +128,9 @@ def _facts(result: RunResult) -> str:
     usage = result.usage
     sandbox = f"sandbox {result.driver}" + (f" ({NOT_SANDBOXED})" if result.unsandboxed else "")
     facts = [f"python {result.python}", sandbox]
-    if result.requirements:
+    if result.environment is not None:
+        facts.append(f"environment: {_environment(result.environment)}")
+    elif result.requirements:
         facts.append(f"{_requirements(result)} in {show_seconds(usage.install_seconds)}")
     if result.wait_seconds >= NOTICED_SECONDS:
         facts.append(f"waited {show_seconds(result.wait_seconds)} for a sandbox")
@@ -139,6 +143,20 @@ def _facts(result: RunResult) -> str:
         facts.append(f"output cut: {show_bytes(printed)} printed")
     facts.append(f"run {result.run_id}")
     return clean_text(f"[{'; '.join(facts)}]")
+
+
+def _environment(environment: Environment) -> str:
+    return "reused" if environment.reused else f"built in {show_seconds(environment.seconds)}"
+
+
+def _environment_data(environment: Environment | None) -> dict[str, Any] | None:
+    if environment is None:
+        return None
+    return {
+        "reused": environment.reused,
+        "seconds": round(environment.seconds, 6),
+        "packages": {clean_text(one.name): clean_text(one.version) for one in environment.packages},
+    }
 
 
 def _requirements(result: RunResult) -> str:

@@ -33,7 +33,6 @@ from python_exec_sandbox.api.tool_call import (
 from python_exec_sandbox.errors import SandboxError
 from python_exec_sandbox.run.records import RunRequest
 from python_exec_sandbox.script.module_names import is_removed, package_of
-from python_exec_sandbox.setting_values import Network
 from python_exec_sandbox.settings import Settings
 from python_exec_sandbox.stream.clean import clean_text
 
@@ -94,7 +93,7 @@ class ValidateScript:
             return faulty("the script", error, META_KEY)
         found = replace(found, notes=(*call.notes, *found.notes))
         return answer(
-            text_of(found, can_install=self.settings.network is not Network.NONE),
+            text_of(found, can_install=self.settings.can_install),
             data_of(found),
             is_error=not found.is_valid,
             key=META_KEY,

@@ -181,7 +181,9 @@ class AttachedSandbox:
 
     async def _follow(self, job: Job, watcher: RunWatcher) -> RunReport:
         """Hand on what arrives until the report, the loss, or the end of the outer clock."""
-        installing = job.limits.install_seconds if job.requirements else START_SECONDS
+        # In an environment, code of packages may run before the script does (.pth files).
+        has_packages = job.requirements or job.environment
+        installing = job.limits.install_seconds if has_packages else START_SECONDS
         deadline = anyio.current_time() + installing + OUTER_GRACE_SECONDS
         inbox = self._inbox
         while True:

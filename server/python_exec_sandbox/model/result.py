@@ -26,6 +26,8 @@ class StopReason(StrEnum):
     INSTALL_TIME = "install_time"
     INSTALL_FAILED = "install_failed"
     """The script never started; ``notes`` holds what the installer said."""
+    ENVIRONMENT_GONE = "environment_gone"
+    """The script never started; its environment is not in the store any more."""
     OUTPUT_LIMIT = "output_limit"
     STOPPED = "stopped"
     """The server asked for it (cancel, shutdown)."""

@@ -2,7 +2,7 @@
 
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Protocol, Self
@@ -12,9 +12,11 @@ import anyio.to_thread
 from packaging.version import Version
 
 from python_exec_sandbox.drivers.base import Sandbox
+from python_exec_sandbox.environments.records import Environment
+from python_exec_sandbox.model.environment import BuildFailed
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.limits import RunLimits
-from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason
+from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason, Usage
 from python_exec_sandbox.run.arguments import (
     check_args,
     check_fits,
@@ -22,6 +24,7 @@ from python_exec_sandbox.run.arguments import (
     choose_seconds,
     encode_stdin,
 )
+from python_exec_sandbox.run.packages import Installed, Packages, ProvidesEnvironments, few
 from python_exec_sandbox.run.records import (
     SUPPORTED_PYTHONS,
     ExecutorOptions,
@@ -31,7 +34,7 @@ from python_exec_sandbox.run.records import (
     SilentListener,
 )
 from python_exec_sandbox.run.units import show_seconds
-from python_exec_sandbox.run.verdict import judge
+from python_exec_sandbox.run.verdict import Judged, judge, judge_build
 from python_exec_sandbox.script.intake import Examined, Prepared, examine
 from python_exec_sandbox.script.problems import Problems
 from python_exec_sandbox.stream.capture import Capture
@@ -93,7 +96,7 @@ class _Attempt:
     """The script may have begun to run."""
 
     def __post_init__(self) -> None:
-        self.captures = {stream: Capture(self.keep_bytes) for stream in OutputStream}
+        self.captures = _no_output(self.keep_bytes)
 
     def phase(self, phase: Phase) -> None:
         if phase is Phase.RUNNING:
@@ -116,17 +119,48 @@ class _Attempt:
             case Phase.WAITING:
                 return "waiting for a sandbox"
             case Phase.INSTALLING:
-                return f"installing {_few(self.requirements)}"
+                return f"installing {few(self.requirements)}"
             case Phase.RUNNING:
                 return f"running (limit {show_seconds(self.limits.run_seconds)})"
 
 
-class Executor:
-    """Runs scripts, each in a sandbox of its own. Calls may run side by side."""
+def _no_output(keep_bytes: int = 0) -> dict[OutputStream, Capture]:
+    return {stream: Capture(keep_bytes) for stream in OutputStream}
 
-    def __init__(self, pool: LendsSandboxes, options: ExecutorOptions) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """What became of a job."""
+
+    judged: Judged
+    report: RunReport
+    captures: Mapping[OutputStream, Capture] = field(default_factory=_no_output)
+    waited: float = 0.0
+    notes: tuple[str, ...] = ()
+    environment: Environment | None = None
+
+    def usage(self) -> Usage:
+        """What the sandbox reported, and the time that packages took before."""
+        if self.environment is None:
+            return self.report.usage
+        return replace(self.report.usage, install_seconds=self.environment.seconds)
+
+
+class Executor:
+    """Runs scripts, each in a sandbox of its own. Calls may run side by side.
+
+    Packages come from ``environments``; without these, sandboxes install them themselves.
+    """
+
+    def __init__(
+        self,
+        pool: LendsSandboxes,
+        options: ExecutorOptions,
+        environments: ProvidesEnvironments | None = None,
+    ) -> None:
         self._pool = pool
         self._options = options
+        self._packages = Packages(environments, in_sandbox=options.can_install)
         # An image of somebody's own may have others; the default is what its owner says it has.
         self._pythons = sorted({*options.pythons, options.default_python}, key=Version)
         self._reading = anyio.CapacityLimiter(READING_THREADS)
@@ -148,6 +182,7 @@ class Executor:
         Raises:
             RequestError: the request can't be carried out; nothing was run.
             PoolError: no sandbox could be given; nothing was run.
+            DriverError: packages could not be installed for want of a place; nothing was run.
         """
         began = anyio.current_time()
         prepared, limits, stdin = await self._read(request)
@@ -160,38 +195,58 @@ class Executor:
             args=request.args,
             stdin=stdin,
         )
-        waited = 0.0
-        notes = prepared.notes
-        heard = listener or SilentListener()
-        while True:
-            attempt = _Attempt(heard, limits, job.requirements, self._options.keep_bytes)
-            report, wait = await self._attempt(job, attempt, self._options.queue_seconds - waited)
-            waited += wait
-            if RETRIED in notes or not attempt.may_be_repeated(report):
-                break
-            notes = (*notes, RETRIED)
-        judged = judge(report, limits, self._options.sandbox, job.requirements)
-        logger.info("run %s: %s", job.run_id, judged.verdict)
+        course = await self._carried_out(job, listener or SilentListener())
+        logger.info("run %s: %s", job.run_id, course.judged.verdict)
         return RunResult(
             run_id=job.run_id,
-            verdict=judged.verdict,
-            headline=judged.headline,
-            sentence=judged.sentence,
-            exit_code=report.exit_code,
-            signal=report.signal,
-            stdout=attempt.captures[OutputStream.STDOUT].captured(),
-            stderr=attempt.captures[OutputStream.STDERR].captured(),
-            usage=report.usage,
+            verdict=course.judged.verdict,
+            headline=course.judged.headline,
+            sentence=course.judged.sentence,
+            exit_code=course.report.exit_code,
+            signal=course.report.signal,
+            stdout=course.captures[OutputStream.STDOUT].captured(),
+            stderr=course.captures[OutputStream.STDERR].captured(),
+            usage=course.usage(),
             python=job.python,
             driver=self._options.driver,
             requirements=job.requirements,
             timeout_seconds=limits.run_seconds,
-            wait_seconds=waited,
+            wait_seconds=course.waited,
             total_seconds=anyio.current_time() - began,
-            warm=report.warm,
+            warm=course.report.warm,
             stdin_given=bool(stdin),
-            notes=notes,
+            notes=(*prepared.notes, *course.notes),
+            environment=course.environment,
         )
+
+    async def _carried_out(self, job: Job, heard: RunListener) -> _Course:
+        """Everything from installing to the end; once more when the environment had gone meanwhile."""
+        for is_last in (False, True):
+            asked = anyio.current_time()
+            installed = await self._packages.install(job, heard)
+            if isinstance(installed, BuildFailed):
+                judged = judge_build(installed, job.limits, job.requirements)
+                usage = Usage(install_seconds=anyio.current_time() - asked)
+                return _Course(judged, RunReport(StopReason.INSTALL_FAILED, usage=usage))
+            course = await self._run_in_sandbox(installed, heard)
+            if is_last or course.report.reason is not StopReason.ENVIRONMENT_GONE:
+                return course
+            self._packages.forget(installed)
+        raise AssertionError("the last round returns")
+
+    async def _run_in_sandbox(self, installed: Installed, heard: RunListener) -> _Course:
+        """One run, in a second sandbox if the first was lost before the script began."""
+        job, waited = installed.job, 0.0
+        notes: tuple[str, ...] = ()
+        while True:
+            attempt = _Attempt(heard, job.limits, job.requirements, self._options.keep_bytes)
+            report, wait = await self._attempt(job, attempt, self._options.queue_seconds - waited)
+            waited += wait
+            if notes or not attempt.may_be_repeated(report):
+                break
+            notes = (RETRIED,)
+        judged = judge(report, job.limits, self._options.sandbox, job.requirements)
+        return _Course(judged, report, attempt.captures, waited, notes, installed.environment)
 
     async def _read(self, request: RunRequest) -> tuple[Prepared, RunLimits, bytes]:
         """Everything that can be wrong with a request, found before a sandbox is asked for."""
@@ -245,7 +300,7 @@ class Executor:
         if examined.source is not None:
             with problems.collecting():
                 check_fits(examined.source.data, self._options.sandbox.disk_shares())
-        if examined.requirements and not self._options.can_install:
+        if examined.requirements and not self._packages.can_install:
             problems.add(NO_PACKAGES)
         return replace(examined, problems=problems.texts)
 
@@ -266,7 +321,7 @@ class Executor:
     async def _guarded(self, job: Job, run: Callable[[], Awaitable[RunReport]]) -> RunReport:
         """What ``run`` reports, or a loss when it is long overdue: the sandbox has clocks of its own."""
         allowed = job.limits.run_seconds + self._options.guard_seconds
-        if job.requirements:
+        if job.requirements or job.environment:
             allowed += job.limits.install_seconds
         with anyio.move_on_after(allowed):
             return await run()
@@ -275,12 +330,6 @@ class Executor:
             loss=Loss.SILENT,
             notes=f"it had not reported after {show_seconds(allowed)}",
         )
-
-
-def _few(requirements: tuple[str, ...]) -> str:
-    shown = ", ".join(requirements[:3])
-    more = len(requirements) - 3
-    return f"{shown[:120]} and {more} more" if more > 0 else shown[:120]
 
 
 def _is_quick(request: RunRequest) -> bool:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from python_exec_sandbox.environments.records import Environment
 from python_exec_sandbox.model.limits import MIB, SandboxLimits
 from python_exec_sandbox.model.result import OutputStream, Phase, Usage, Verdict
 from python_exec_sandbox.stream.capture import Captured
@@ -53,6 +54,8 @@ class RunResult:
     notes: tuple[str, ...] = ()
     unsandboxed: str = ""
     """Why it ran on the machine itself instead of in a sandbox; empty when it ran in one."""
+    environment: Environment | None = None
+    """Where its packages were, if they were not installed in the sandbox itself."""
 
 
 class RunListener(Protocol):
@@ -94,4 +97,4 @@ class ExecutorOptions:
     guard_seconds: float = 10.0
     """How much longer than its limits a sandbox may take to report, before it counts as lost."""
     can_install: bool = True
-    """Whether sandboxes have a network over which packages come."""
+    """Whether sandboxes have a network over which they could install packages themselves."""

@@ -24,6 +24,15 @@ _NO_VERSION = re.compile(
     r"because there (?:is no version of|are no versions of) (\S+?)(?: and|,)", re.IGNORECASE
 )
 _NO_WHEEL = re.compile(r"hint: wheels are required for `([^`]+)`", re.IGNORECASE)
+_OTHER_PYTHON = re.compile(
+    r"because (?:all versions of )?(\S+?) (?:has|have) no wheels with a matching", re.IGNORECASE
+)
+_HASH = re.compile(r"hash mismatch", re.IGNORECASE)
+_NEEDS_SOURCE = re.compile(
+    r"has no usable wheels|have no usable wheels|building source distributions[^\n]* is disabled"
+    r"|hint: wheels are required for",
+    re.IGNORECASE,
+)
 _NO_ROOM = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 _UNTRUSTED = re.compile(
     r"unknownissuer|invalid peer certificate|certificate verify failed|self-signed certificate", re.IGNORECASE
@@ -63,6 +72,11 @@ def names_no_room(text: str) -> bool:
     return bool(_NO_ROOM.search(text[-LOOKED_AT_CHARACTERS:]))
 
 
+def needs_source(text: str) -> bool:
+    """Whether ``text``, said under orders to build nothing, says that something would have to be built."""
+    return bool(_NEEDS_SOURCE.search(text[-LOOKED_AT_CHARACTERS:]))
+
+
 def advice(text: str, requirements: Sequence[str] = ()) -> str:
     """What a caller can do about the failure that ``text`` describes, in one sentence; ``requirements`` are
     those that were asked for."""
@@ -77,6 +91,13 @@ def advice(text: str, requirements: Sequence[str] = ()) -> str:
         return f"No such version exists ({match[1][:80]}); ask for another, or leave the version open."
     if match := _NO_WHEEL.search(text):
         return f"{match[1][:80]} has no ready-built package for this Python; try another version or another Python."
+    if match := _OTHER_PYTHON.search(text):
+        return f"{match[1][:80]} has no build for this Python; try another version or another Python."
+    if _HASH.search(text):
+        return (
+            "A file of the index is not the one that its listing names; run it again, and if that doesn't help, ask"
+            " for another version."
+        )
     if _UNREACHABLE.search(text):
         return "The package index could not be reached from the sandbox; look at the network settings."
     return "Mend the dependencies and run it again."

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+from python_exec_sandbox.model.environment import BuildFailed, BuildFault
 from python_exec_sandbox.model.limits import RunLimits, SandboxLimits
 from python_exec_sandbox.model.result import Loss, RunReport, StopReason, Verdict
 from python_exec_sandbox.run import uv_text
@@ -16,6 +17,12 @@ from python_exec_sandbox.run.units import show_bytes, show_seconds
 from python_exec_sandbox.stream.clean import clean_text
 
 MAX_DETAIL_CHARACTERS = 300
+
+NO_BUILDS = "Building it from its source would need a network in the sandbox, which --network none forbids."
+
+DID_NOT_START = "The script did not start."
+
+NO_STORE_ROOM = "No room to install: the disk that packages are kept on is full. Free some of it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +44,50 @@ def judge(
             return _out_of_memory(report, sandbox) if report.loss is Loss.MEMORY else _lost(report)
         case StopReason.INSTALL_FAILED | StopReason.INSTALL_TIME:
             return _requirements_failed(report, run, sandbox, requirements)
+        case StopReason.ENVIRONMENT_GONE:
+            return _lost(RunReport(StopReason.LOST, loss=Loss.FAULT, notes="its packages had gone twice"))
         case StopReason.STOPPED:
             return Judged(Verdict.CANCELLED, "cancelled", "The run was stopped on request.")
         case StopReason.RUN_TIME | StopReason.OUTPUT_LIMIT | StopReason.EXITED:
             return _judge_started(report, run, sandbox)
     assert_never(report.reason)
+
+
+def judge_build(failed: BuildFailed, run: RunLimits, requirements: Sequence[str]) -> Judged:
+    """The verdict when there is no environment for ``requirements``."""
+    headline = "dependencies failed"
+    match failed.fault:
+        case BuildFault.INSTALLER if uv_text.names_no_room(failed.text):
+            reason = NO_STORE_ROOM
+        case BuildFault.INSTALLER:
+            reason = _installer_said(failed.text, requirements)
+        case BuildFault.NEEDS_SOURCE:
+            reason = f"{_installer_said(failed.text, requirements)} {NO_BUILDS}"
+        case BuildFault.TIME:
+            headline = f"timed out while installing: limit {show_seconds(run.install_seconds)}"
+            reason = _took_longer(run)
+        case BuildFault.MEMORY:
+            reason = "The installation ran out of memory. Name fewer or smaller packages."
+        case BuildFault.NO_ROOM:
+            reason = NO_STORE_ROOM
+        case BuildFault.FAULT:
+            detail = _detail(failed.text)
+            reason = f"The installer was ended{f' ({detail})' if detail else ''}. Run it again."
+        case _:
+            assert_never(failed.fault)
+    return Judged(Verdict.REQUIREMENTS_FAILED, headline, f"{DID_NOT_START} {reason}")
+
+
+def _installer_said(text: str, requirements: Sequence[str]) -> str:
+    said, advice = uv_text.shorten(text), uv_text.advice(text, requirements)
+    return f"{said.rstrip('.')}. {advice}" if said else advice
+
+
+def _took_longer(run: RunLimits) -> str:
+    return (
+        f"Installing the dependencies took longer than {show_seconds(run.install_seconds)}. "
+        "Run it again, or name fewer packages."
+    )
 
 
 def _judge_started(report: RunReport, run: RunLimits, sandbox: SandboxLimits) -> Judged:
@@ -98,7 +144,6 @@ def _lost(report: RunReport) -> Judged:
 def _requirements_failed(
     report: RunReport, run: RunLimits, sandbox: SandboxLimits, requirements: Sequence[str]
 ) -> Judged:
-    did_not_start = "The script did not start."
     headline = "dependencies failed"
     if report.usage.memory_kills:
         reason = f"The installation ran out of memory (limit {show_bytes(sandbox.memory_bytes)})."
@@ -109,15 +154,10 @@ def _requirements_failed(
         )
     elif report.reason is StopReason.INSTALL_TIME:
         headline = f"timed out while installing: limit {show_seconds(run.install_seconds)}"
-        reason = (
-            f"Installing the dependencies took longer than {show_seconds(run.install_seconds)}. "
-            "Run it again, or name fewer packages."
-        )
+        reason = _took_longer(run)
     else:
-        said = uv_text.shorten(report.notes)
-        advice = uv_text.advice(report.notes, requirements)
-        reason = f"{said.rstrip('.')}. {advice}" if said else advice
-    return Judged(Verdict.REQUIREMENTS_FAILED, headline, f"{did_not_start} {reason}")
+        reason = _installer_said(report.notes, requirements)
+    return Judged(Verdict.REQUIREMENTS_FAILED, headline, f"{DID_NOT_START} {reason}")
 
 
 def _timed_out(report: RunReport, run: RunLimits, sandbox: SandboxLimits) -> Judged:

@@ -1,4 +1,4 @@
-"""Messages of the runner protocol, version 1.
+"""Messages of the runner protocol, version 2.
 
 Control frames carry one JSON object with a ``type``. The runner greets first; each side then sends:
 
@@ -13,8 +13,8 @@ runner      exit    reason, code: int|null, signal: int|null, notes: str, warm: 
                     after the END of stdout and stderr, and the last frame of all
 runner      fault   text: str; the runner itself failed
 server      ping    n: int
-server      job     python, args, requirements, script_bytes, run_seconds, install_seconds,
-                    output_bytes; then streams SCRIPT and STDIN
+server      job     python, args, requirements, environment: str|null, script_bytes, run_seconds,
+                    install_seconds, output_bytes; then streams SCRIPT and STDIN
 server      stop    (none); end the run now
 ==========  ======  ==============================================================================
 
@@ -31,7 +31,7 @@ from python_exec_sandbox.errors import ProtocolViolation
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.result import Phase, RunReport, StopReason, Usage
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 WINDOW_BYTES = 512 * 1024
 """Bytes a stream may be ahead of its reader: keeps a pipe busy over a slow link, bounds memory per stream."""
@@ -93,6 +93,7 @@ def job(work: Job) -> bytes:
             "python": work.python,
             "args": work.args,
             "requirements": work.requirements,
+            "environment": work.environment,
             "script_bytes": len(work.script),
             "run_seconds": work.limits.run_seconds,
             "install_seconds": work.limits.install_seconds,

@@ -13,7 +13,7 @@ import anyio.to_thread
 import pytest
 
 from python_exec_sandbox.drivers.attached import AttachedSandbox
-from python_exec_sandbox.drivers.docker import connection
+from python_exec_sandbox.drivers.docker import connection, containers
 from python_exec_sandbox.drivers.docker import driver as driver_module
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.identity import own_identity
@@ -30,13 +30,14 @@ from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.limits import RunLimits
 from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport
 from python_exec_sandbox.stream.frames import Kind, encode
+from python_exec_sandbox.stream.protocol import PROTOCOL_VERSION
 from tests.support.fake_engine import Cut, FakeContainer, FakeEngine, Hang, Late, Refuse, RunnerEnd
 
 pytestmark = pytest.mark.anyio
 
 THIS_SERVER = own_identity()
 
-FIT = {"python-exec-sandbox.protocol": "1"}
+FIT = {"python-exec-sandbox.protocol": str(PROTOCOL_VERSION)}
 
 VERSION = "GET /version"
 
@@ -45,7 +46,7 @@ def control(**message: object) -> bytes:
     return encode(Kind.CONTROL, 0, json.dumps(message).encode())
 
 
-READY = control(type="hello", protocol=1, pythons=["3.13"]) + control(type="ready", warm=True)
+READY = control(type="hello", protocol=PROTOCOL_VERSION, pythons=["3.13"]) + control(type="ready", warm=True)
 
 
 def until_hung_up(end: RunnerEnd) -> None:
@@ -106,7 +107,7 @@ async def driver(options: DockerOptions) -> AsyncIterator[DockerDriver]:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver_module, "CLEANUP_SECONDS", 1.0)
+    monkeypatch.setattr(containers, "CLEANUP_SECONDS", 1.0)
 
 
 async def test_a_sandbox_is_made_and_its_end_is_confirmed(engine: FakeEngine, driver: DockerDriver) -> None:
@@ -376,7 +377,7 @@ async def test_a_container_that_someone_else_removed_counts_as_destroyed(
 async def test_an_end_that_can_not_be_confirmed_is_an_error_and_can_be_tried_again(
     engine: FakeEngine, driver: DockerDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_module, "REMOVE_SECONDS", 0.3)
+    monkeypatch.setattr(containers, "REMOVE_SECONDS", 0.3)
     engine.player = ready_then_silent
     with anyio.fail_after(10):
         sandbox = await driver.create("3.13")
@@ -442,7 +443,7 @@ async def test_a_ca_bundle_reaches_the_container_by_its_real_path(
         with anyio.fail_after(10):
             sandbox = await driver.create("3.13")
         mounts = engine.containers[sandbox.id].body["HostConfig"]["Mounts"]
-    assert mounts[0]["Source"] == str((tmp_path / "real.pem").resolve())
+    assert mounts[-1]["Source"] == str((tmp_path / "real.pem").resolve())
 
 
 async def test_a_ca_bundle_that_is_missing_is_a_setting_to_mend(

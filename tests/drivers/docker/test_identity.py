@@ -11,6 +11,7 @@ import pytest
 from python_exec_sandbox.drivers.docker import identity
 from python_exec_sandbox.drivers.docker.identity import Life, ServerIdentity, life_of, own_identity
 from python_exec_sandbox.drivers.docker.labels import container_labels, owner_of
+from python_exec_sandbox.stream.protocol import PROTOCOL_VERSION
 
 
 def test_this_process_is_alive() -> None:
@@ -52,7 +53,7 @@ def test_labels_carry_the_owner_there_and_back() -> None:
     labels = container_labels("a1", server, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert owner_of(labels) == server
     assert labels["python-exec-sandbox.created"] == "2026-01-02T03:04:05+00:00"
-    assert labels["python-exec-sandbox.protocol"] == "1"
+    assert labels["python-exec-sandbox.protocol"] == str(PROTOCOL_VERSION)
 
 
 @pytest.mark.parametrize("pid", ["", "x", "-1", "9" * 30, "²"])

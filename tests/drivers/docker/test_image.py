@@ -13,11 +13,12 @@ from python_exec_sandbox.drivers.docker.gateway import Gateway
 from python_exec_sandbox.drivers.docker.image import ImageKeeper
 from python_exec_sandbox.drivers.docker.options import DockerOptions, PullPolicy
 from python_exec_sandbox.errors import EngineUnreachable, ImageUnavailable
+from python_exec_sandbox.stream.protocol import PROTOCOL_VERSION
 from tests.support.fake_engine import Cut, FakeEngine, Late, Refuse
 
 pytestmark = pytest.mark.anyio
 
-FIT = {"python-exec-sandbox.protocol": "1"}
+FIT = {"python-exec-sandbox.protocol": str(PROTOCOL_VERSION)}
 BUILD = "POST /build"
 PULL = "POST /images/create"
 PACKAGED_TAG = read_context(packaged_context(), None).tag

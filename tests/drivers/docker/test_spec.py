@@ -18,6 +18,14 @@ SPEC = SandboxSpec(
     labels={"python-exec-sandbox.instance": "a1"},
 )
 
+STORE = {
+    "Type": "volume",
+    "Source": "python-exec-sandbox-store",
+    "Target": "/store",
+    "ReadOnly": True,
+    "VolumeOptions": {"Labels": {"python-exec-sandbox.shared": "true"}},
+}
+
 GOLDEN = {
     "Image": "sha256:0123",
     "Cmd": ["--python", "3.13", "--uid", "58001"],
@@ -61,6 +69,7 @@ GOLDEN = {
         },
         "LogConfig": {"Type": "none", "Config": {}},
         "RestartPolicy": {"Name": "no"},
+        "Mounts": [STORE],
     },
 }
 
@@ -77,7 +86,8 @@ def test_a_runtime_is_named_only_when_asked_for() -> None:
 def test_a_ca_bundle_is_mounted_read_only_and_named_in_the_environment() -> None:
     body = replace(SPEC, ca_bundle=Path("/etc/some.pem"), environment=(("TZ", "Europe/Berlin"),)).body()
     assert body["HostConfig"]["Mounts"] == [
-        {"Type": "bind", "Source": "/etc/some.pem", "Target": CA_BUNDLE_PATH, "ReadOnly": True}
+        STORE,
+        {"Type": "bind", "Source": "/etc/some.pem", "Target": CA_BUNDLE_PATH, "ReadOnly": True},
     ]
     assert body["Env"] == [
         f"REQUESTS_CA_BUNDLE={CA_BUNDLE_PATH}",

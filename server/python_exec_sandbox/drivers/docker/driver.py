@@ -5,7 +5,7 @@ Nothing here imports the docker SDK; the first :meth:`DockerDriver.create` does,
 
 import contextlib
 import logging
-import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -16,22 +16,24 @@ import anyio.abc
 import anyio.to_thread
 
 from python_exec_sandbox.drivers.attached import AttachedSandbox
-from python_exec_sandbox.drivers.docker.channel import AttachedChannel
+from python_exec_sandbox.drivers.docker.build_spec import BuilderSpec
+from python_exec_sandbox.drivers.docker.builder import ContainerBuilder
 from python_exec_sandbox.drivers.docker.connection import Connection
-from python_exec_sandbox.drivers.docker.events import EventFeed, Fate
+from python_exec_sandbox.drivers.docker.containers import Containers, Made
+from python_exec_sandbox.drivers.docker.events import EventFeed
 from python_exec_sandbox.drivers.docker.facts import Labelled
 from python_exec_sandbox.drivers.docker.failure import EngineRefused, create_failure
 from python_exec_sandbox.drivers.docker.identity import Life, ServerIdentity, life_of, own_identity
 from python_exec_sandbox.drivers.docker.image import ImageKeeper
-from python_exec_sandbox.drivers.docker.keeper import ContainerKeeper
 from python_exec_sandbox.drivers.docker.labels import INSTANCE, container_labels, owner_of
 from python_exec_sandbox.drivers.docker.leftovers import Leftover, find_leftovers, remove_leftover
 from python_exec_sandbox.drivers.docker.network import NetworkKeeper
-from python_exec_sandbox.drivers.docker.options import DockerOptions
+from python_exec_sandbox.drivers.docker.options import DockerOptions, Network
 from python_exec_sandbox.drivers.docker.spec import SandboxSpec
 from python_exec_sandbox.drivers.docker.telling import driver_facts
 from python_exec_sandbox.drivers.docker.users import UserIds
 from python_exec_sandbox.errors import ConfigurationError, DriverError, EngineUnreachable, ImageUnavailable
+from python_exec_sandbox.model.environment import BuildOutcome, BuildRequest
 from python_exec_sandbox.model.facts import DriverFacts
 
 if TYPE_CHECKING:
@@ -42,18 +44,6 @@ logger = logging.getLogger(__name__)
 # From the start of the container until an interpreter waits in it: about a second on an idle machine, many
 # times that while others are being made on a small one.
 READY_SECONDS = 30.0
-
-# A removal takes 0.1-0.3 s; a busy engine gets more, but a hung one must not hold a place for ever.
-REMOVE_SECONDS = 10.0
-
-# After a failure or a cancellation, within the time a server has for its shutdown.
-CLEANUP_SECONDS = 1.5
-
-# While someone else's removal goes on, between two looks; the engine's event usually ends the wait before.
-_GONE_POLL_SECONDS = 0.25
-
-# The subscription is under way since the engine was found; without it a sandbox only lacks explanations.
-_EVENTS_SECONDS = 1.0
 
 # Reading a few files and importing the SDK.
 _THREADS = 2
@@ -84,6 +74,9 @@ class DockerDriver:
             self._tasks,
             self._threads,
         )
+        self._containers = Containers(self._connection, self._feed, self._drop)
+        self._builder_network = NetworkKeeper(Network.FULL)  # whatever scripts may reach
+        self._builder = ContainerBuilder(self._containers, self._tasks)
         return self
 
     async def __aexit__(
@@ -125,8 +118,37 @@ class DockerDriver:
         network = await self._network.mode(gateway)
         with self._users.lent() as uid:
             spec = await self._spec(gateway, image, python, network, uid)
-            made = _Made(f"python-exec-sandbox-{secrets.token_hex(8)}", uid)
+            made = Made(on_gone=lambda: self._users.give_back(uid))
             return await self._make(gateway, made, spec.body(), python)
+
+    async def build(self, request: BuildRequest, progress: Callable[[str], None]) -> BuildOutcome:
+        """As the contract of :class:`~python_exec_sandbox.drivers.building.Builder` says, in a container."""
+        gateway = await self._connection.gateway()
+        try:
+            try:
+                return await self._build(gateway, request, progress)
+            except EngineRefused as refusal:
+                if not self._builder_network.forget_if_gone(refusal):
+                    raise
+                return await self._build(gateway, request, progress)  # with a network that is made again
+        except EngineRefused as refusal:
+            raise self._refused(refusal) from refusal
+        except EngineUnreachable:
+            self._drop(gateway)
+            raise
+
+    async def _build(
+        self, gateway: "Gateway", request: BuildRequest, progress: Callable[[str], None]
+    ) -> BuildOutcome:
+        spec = BuilderSpec(
+            image=await self._images.ensure(gateway),
+            network=await self._builder_network.mode(gateway),
+            store=self._options.store,
+            labels=await self._labels(),
+            runtime=self._options.runtime,
+            ca_bundle=await self._ca_bundle(gateway),
+        )
+        return await self._builder.build(gateway, spec, request, progress)
 
     def _refused(self, refusal: EngineRefused) -> DriverError:
         failure = create_failure(refusal, self._options.image or "built from this package")
@@ -140,20 +162,24 @@ class DockerDriver:
 
     async def _spec(self, gateway: "Gateway", image: str, python: str, network: str, uid: int) -> SandboxSpec:
         options = self._options
-        if self._server is None:
-            self._server = await anyio.to_thread.run_sync(own_identity, limiter=self._threads)
         return SandboxSpec(
             image=image,
             python=python,
             limits=options.limits,
             network=network,
             uid=uid,
-            labels=container_labels(options.instance, self._server, datetime.now(UTC)),
+            labels=await self._labels(),
+            store=options.store,
             runtime=options.runtime,
             ca_bundle=await self._ca_bundle(gateway),
             environment=options.environment,
             runner_arguments=options.runner_arguments,
         )
+
+    async def _labels(self) -> dict[str, str]:
+        if self._server is None:
+            self._server = await anyio.to_thread.run_sync(own_identity, limiter=self._threads)
+        return container_labels(self._options.instance, self._server, datetime.now(UTC))
 
     async def _ca_bundle(self, gateway: "Gateway") -> Path | None:
         if (bundle := self._options.ca_bundle) is None:
@@ -167,83 +193,22 @@ class DockerDriver:
         return await anyio.to_thread.run_sync(_resolved_file, bundle, limiter=self._threads)
 
     async def _make(
-        self, gateway: "Gateway", made: "_Made", body: dict[str, object], python: str
+        self, gateway: "Gateway", made: Made, body: dict[str, object], python: str
     ) -> AttachedSandbox:
         try:
-            created = await gateway.create(made.name, body)
-            for warning in created.warnings:
-                logger.warning("the container engine says: %s", warning)
-            made.fate = self._feed.watch(created.id)
-            made.id = created.id
-            made.channel = AttachedChannel(await gateway.attach(created.id))
-            made.fate.on_pause = made.channel.close  # nobody waits for one that somebody stopped
-            with anyio.move_on_after(_EVENTS_SECONDS):
-                await self._feed.listening.wait()
-            await gateway.start(created.id)
-            keeper = ContainerKeeper(made.channel, made.fate, self._feed, gateway, lambda: self._remove(made))
-            sandbox = AttachedSandbox(
-                sandbox_id=created.id, python=python, channel=made.channel, keeper=keeper
-            )
+            channel = await self._containers.start(gateway, made, body)
+            made.fate.on_pause = channel.close  # nobody waits for one that somebody stopped
+            if made.fate.paused:
+                channel.close()
+            keeper = self._containers.keeper(gateway, made, channel)
+            sandbox = AttachedSandbox(sandbox_id=made.id, python=python, channel=channel, keeper=keeper)
             self._tasks.start_soon(sandbox.pump)
             await sandbox.wait_ready(READY_SECONDS)
             made.fate.on_pause = None
         except BaseException:  # a cancellation leaves nothing behind either
-            await self._clean_up(gateway, made)
+            await self._containers.clean_up(gateway, made)
             raise
         return sandbox
-
-    async def _clean_up(self, gateway: "Gateway", made: "_Made") -> None:
-        if made.channel is not None:
-            made.channel.close()
-        with anyio.move_on_after(CLEANUP_SECONDS, shield=True) as scope:
-            try:
-                await self._remove_by(gateway, made)
-            except DriverError as error:
-                logger.warning("the container %s may be left: %s", made.name, error)
-        if scope.cancelled_caught:
-            logger.warning("the container %s may be left: no answer within %s s", made.name, CLEANUP_SECONDS)
-        self._feed.forget(made.id)
-
-    async def _remove(self, made: "_Made") -> None:
-        """End a container and confirm it.
-
-        Raises:
-            DriverError: not confirmed; the caller may try again.
-        """
-        gateway = await self._connection.gateway()
-        try:
-            with anyio.fail_after(REMOVE_SECONDS):
-                await self._remove_by(gateway, made)
-        except TimeoutError:
-            raise DriverError(
-                f"The container {made.name} was not gone within {REMOVE_SECONDS} s of its removal."
-            ) from None
-        except EngineUnreachable:
-            self._drop(gateway)
-            raise
-        self._feed.forget(made.id)
-        self._give_back(made)
-
-    def _give_back(self, made: "_Made") -> None:
-        """Its user id is free again, once: later it may be another sandbox's."""
-        if made.uid is not None:
-            self._users.give_back(made.uid)
-            made.uid = None
-
-    async def _remove_by(self, gateway: "Gateway", made: "_Made") -> None:
-        if made.fate.destroyed.is_set():
-            return
-        try:
-            await gateway.remove(made.name)
-        except EngineRefused as refusal:
-            if refusal.is_missing:
-                return
-            if not refusal.is_being_removed:
-                raise
-            # The container ended by itself, and the engine is at its automatic removal.
-            while await gateway.exists(made.name):
-                with anyio.move_on_after(_GONE_POLL_SECONDS):
-                    await made.fate.destroyed.wait()
 
     async def facts(self) -> DriverFacts:
         """The engine and the image of now; neither pulls nor builds anything.
@@ -285,7 +250,7 @@ class DockerDriver:
         removed = 0
         try:
             for container in await self._left_behind(gateway):
-                await self._remove_by(gateway, _Made(container.id))
+                await self._containers.remove_by(gateway, Made(container.id))
                 removed += 1
         except EngineUnreachable:
             self._drop(gateway)
@@ -304,17 +269,6 @@ class DockerDriver:
             if await anyio.to_thread.run_sync(life_of, owner, limiter=self._threads) is Life.DEAD:
                 found.append(container)
         return found
-
-
-class _Made:
-    """What exists of a container so far; ``name`` is good for its removal from the first moment."""
-
-    def __init__(self, name: str, uid: int | None = None) -> None:
-        self.name = name
-        self.uid = uid
-        self.id = ""
-        self.fate = Fate()
-        self.channel: AttachedChannel | None = None
 
 
 def _resolved_file(path: Path) -> Path:

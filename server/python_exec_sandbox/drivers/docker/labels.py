@@ -14,7 +14,7 @@ BOOT_ID = PREFIX + "boot-id"
 CREATED = PREFIX + "created"
 PROTOCOL = PREFIX + "protocol"
 SHARED = PREFIX + "shared"
-"""On what all servers of an engine use together, the network."""
+"""On what all servers of an engine use together: the network, the store."""
 
 
 def container_labels(instance: str, server: ServerIdentity, created: datetime) -> dict[str, str]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from python_exec_sandbox.model.limits import SandboxLimits
 
+DEFAULT_STORE = "python-exec-sandbox-store"
+
 
 class Network(StrEnum):
     """What a sandbox can reach."""
@@ -36,6 +38,7 @@ class DockerOptions:
     ``docker_host`` is an engine's address such as ``unix:///run/docker.sock``; unset means: searched.
     ``ca_bundle`` is a file of this machine that scripts shall trust beside nothing else.
     ``environment`` adds variables of the allow-list in :mod:`.spec` (``TZ`` for example).
+    ``store`` is the volume that environments of packages are kept in, shared by all servers that name it.
     ``instance`` tells the containers of one server from those of another.
     """
 
@@ -49,4 +52,5 @@ class DockerOptions:
     ca_bundle: Path | None = None
     environment: tuple[tuple[str, str], ...] = ()
     runner_arguments: tuple[str, ...] = ()
+    store: str = DEFAULT_STORE
     instance: str = field(default_factory=_new_instance_id)

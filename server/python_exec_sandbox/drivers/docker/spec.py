@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from python_exec_sandbox.drivers.docker.labels import SHARED
+from python_exec_sandbox.drivers.docker.options import DEFAULT_STORE
 from python_exec_sandbox.drivers.docker.users import SCRIPT_GID
 from python_exec_sandbox.errors import ConfigurationError
 from python_exec_sandbox.model.limits import MIB, RUNNER_RESERVE_BYTES, SandboxLimits
+from python_exec_sandbox.stream.building import STORE
 
 CA_BUNDLE_PATH = "/etc/ssl/sandbox-ca.crt"
 
@@ -30,7 +33,7 @@ class SandboxSpec:
     """What one container is made from.
 
     ``image`` is an id, so that a moved tag changes nothing; ``network`` is the engine's ``NetworkMode``, a
-    network's id or ``"none"``; ``uid`` is the script's.
+    network's id or ``"none"``; ``uid`` is the script's; ``store`` is the name of a volume.
     """
 
     image: str
@@ -39,6 +42,7 @@ class SandboxSpec:
     network: str
     uid: int
     labels: Mapping[str, str]
+    store: str = DEFAULT_STORE
     runtime: str | None = None
     ca_bundle: Path | None = None
     environment: tuple[tuple[str, str], ...] = ()
@@ -97,10 +101,8 @@ class SandboxSpec:
             "LogConfig": {"Type": "none", "Config": {}},  # or a flood of output fills the host's disk
             "RestartPolicy": {"Name": "no"},
         }
-        if self.ca_bundle is not None:
-            host["Mounts"] = [
-                {"Type": "bind", "Source": str(self.ca_bundle), "Target": CA_BUNDLE_PATH, "ReadOnly": True}
-            ]
+        # From the start, as nothing can be mounted later: environments that are built meanwhile appear in it.
+        host["Mounts"] = [store_mount(self.store, read_only=True), *ca_mounts(self.ca_bundle)]
         if self.runtime is not None:
             host["Runtime"] = self.runtime
         return host
@@ -115,6 +117,25 @@ class SandboxSpec:
         if self.ca_bundle is not None:
             variables |= {"SSL_CERT_FILE": CA_BUNDLE_PATH, "REQUESTS_CA_BUNDLE": CA_BUNDLE_PATH}
         return sorted(variables.items())
+
+
+def store_mount(store: str, *, read_only: bool) -> dict[str, Any]:
+    """The volume of environments, which the engine makes, with our label, where there is none yet."""
+    options = {"Labels": {SHARED: "true"}}
+    return {
+        "Type": "volume",
+        "Source": store,
+        "Target": STORE,
+        "ReadOnly": read_only,
+        "VolumeOptions": options,
+    }
+
+
+def ca_mounts(bundle: Path | None) -> list[dict[str, Any]]:
+    """The certificates to trust, where there are any beside the image's own."""
+    if bundle is None:
+        return []
+    return [{"Type": "bind", "Source": str(bundle), "Target": CA_BUNDLE_PATH, "ReadOnly": True}]
 
 
 def runner_command(python: str, uid: int, more: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -1,0 +1,104 @@
+"""Wheels and source distributions that tests make, and a server that hands them out."""
+
+import io
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import docker
+from docker.errors import NotFound
+from docker.models.networks import Network
+
+from python_exec_sandbox.drivers.docker.network import NETWORK_NAME, NO_TRAFFIC_BETWEEN
+
+JOIN_SECONDS = 5.0
+
+
+def wheel(name: str, files: Mapping[str, str], version: str = "1.0") -> tuple[str, bytes]:
+    """The file name and the bytes of a pure wheel with ``files``."""
+    folder = f"{name}-{version}.dist-info"
+    whole = {
+        **files,
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{folder}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{folder}/RECORD": "",
+    }
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for path, text in whole.items():
+            archive.writestr(path, text)
+    return f"{name}-{version}-py3-none-any.whl", data.getvalue()
+
+
+def source_distribution(name: str, setup: str, version: str = "1.0") -> tuple[str, bytes]:
+    """The file name and the bytes of a source distribution whose build runs ``setup``, a ``setup.py``."""
+    data = io.BytesIO()
+    folder = f"{name}-{version}"
+    with tarfile.open(fileobj=data, mode="w:gz") as archive:
+        for path, text in {
+            "setup.py": setup,
+            "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        }.items():
+            entry = tarfile.TarInfo(f"{folder}/{path}")
+            entry.size = len(text.encode())
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    return f"{folder}.tar.gz", data.getvalue()
+
+
+@dataclass
+class FileServer:
+    """What it hands out is in ``files``; what it was asked for is in ``asked``."""
+
+    address: str
+    files: dict[str, bytes] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+    def add(self, file: tuple[str, bytes]) -> str:
+        """The address of ``file`` from now on."""
+        name, data = file
+        self.files[f"/{name}"] = data
+        return f"{self.address}/{name}"
+
+
+@contextmanager
+def file_server(client: docker.DockerClient) -> Iterator[FileServer]:
+    """An HTTP server that containers reach: on this machine's side of their bridge."""
+    gateway = _bridge(client).attrs["IPAM"]["Config"][0]["Gateway"]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            served.asked.append(self.path)
+            body = served.files.get(self.path)
+            self.send_response(404 if body is None else 200)
+            self.send_header("Content-Length", str(len(body or b"")))
+            self.end_headers()
+            self.wfile.write(body or b"")
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer((gateway, 0), Handler)
+    served = FileServer(f"http://{gateway}:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield served
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(JOIN_SECONDS)
+
+
+def _bridge(client: docker.DockerClient) -> Network:
+    """The network of sandboxes, made as the server makes it where no server was started yet."""
+    try:
+        return client.networks.get(NETWORK_NAME)
+    except NotFound:
+        client.networks.create(NETWORK_NAME, driver="bridge", options=dict([NO_TRAFFIC_BETWEEN]))
+        return client.networks.get(NETWORK_NAME)

@@ -1,0 +1,101 @@
+"""uv, as the builder uses it: resolves and installs wheels, and never runs what it installed."""
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+
+UV = "/usr/local/bin/uv"
+
+SAID_BYTES = 64 * 1024
+"""How much of what uv says is kept; its last lines name the cause."""
+
+PASSED_ON = ("SSL_CERT_FILE",)
+
+_DOWNLOADING = re.compile(r"\s*Downloading (\S+) \(([\d.]+)\s*([KMG]?i?B)\)")
+
+
+class InstallerFailed(Exception):
+    """uv gave up; the text is what it said."""
+
+
+class InstallerKilled(Exception):
+    """The kernel took uv, or what it started, for memory."""
+
+
+class Installer:
+    """Runs uv with the cache of the store. ``tell`` gets words for a person who waits."""
+
+    def __init__(self, cache: str, tell: Callable[[str], None], uv: str = UV) -> None:
+        self._uv = uv
+        self._cache = cache
+        self._tell = tell
+
+    def resolve(self, python: str, requirements: list[str], scratch: str) -> str:
+        """Uv's lock for ``requirements``: exact versions with their hashes, wheels only."""
+        wanted, lock = os.path.join(scratch, "requirements.in"), os.path.join(scratch, "lock.txt")
+        with open(wanted, "w", encoding="utf-8") as file:
+            file.write("".join(line + "\n" for line in requirements))
+        self._run(
+            *("pip", "compile", "--python", python, "--no-build", "--generate-hashes"),
+            *("--no-header", "--no-annotate", "--output-file", lock, wanted),
+        )
+        with open(lock, encoding="utf-8") as file:
+            return file.read()
+
+    def make(self, python: str, folder: str) -> None:
+        """An environment without packages."""
+        self._run("venv", "--no-project", "--python", python, folder)
+
+    def ask(self, python: str, cache: str) -> None:
+        """Have uv ask ``python`` about itself and keep the answer in ``cache``. Runs that Python."""
+        self._run(
+            *("run", "--no-project", "--offline", "--cache-dir", cache),
+            *("--python", python, "python", "-c", ""),
+        )
+
+    def install(self, python: str, lock: str, scratch: str) -> None:
+        """Put what ``lock`` names into the environment of ``python``, by links into the cache."""
+        path = os.path.join(scratch, "lock.txt")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(lock)
+        self._run(
+            *("pip", "install", "--python", python, "--no-build", "--no-deps", "--require-hashes"),
+            *("--link-mode", "hardlink", "--requirements", path),
+        )
+
+    def _run(self, *arguments: str) -> None:
+        process = subprocess.Popen(
+            [self._uv, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=self._environment(),
+        )
+        said = bytearray()
+        assert process.stderr is not None
+        with process.stderr as stderr:
+            while data := os.read(stderr.fileno(), 8192):
+                said += data
+                del said[:-SAID_BYTES]
+                self._pass_on(data.decode("utf-8", "replace"))
+        status = process.wait()
+        if status == -signal.SIGKILL:
+            raise InstallerKilled
+        if status:
+            raise InstallerFailed(said.decode("utf-8", "replace"))
+
+    def _pass_on(self, text: str) -> None:
+        for match in _DOWNLOADING.finditer(text):
+            self._tell(f"downloading {match[1]} ({match[2]} {match[3]})")
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+            "UV_CACHE_DIR": self._cache,
+            "UV_NO_CONFIG": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+        } | {name: os.environ[name] for name in PASSED_ON if name in os.environ}

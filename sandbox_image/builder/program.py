@@ -1,0 +1,233 @@
+"""The builder's one request, from stdin to stdout."""
+
+import errno
+import glob
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .bytecode import compile_modules, existing, share
+from .installer import Installer, InstallerFailed, InstallerKilled
+from .store import Environment, Resolution, Store
+
+MAX_REQUEST_BYTES = 256 * 1024
+TEXT_CHARACTERS = 16 * 1024
+_PINNED = re.compile(r"[\w.-]+(\[[^\]]*\])?\s*===?\s*[^,*;\s]+\s*(;.*)?")
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to build. A resolution older than ``resolution_seconds`` is made again unless all is pinned."""
+
+    python: str
+    requirements: list[str]
+    resolution_seconds: float
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether asking the index again could not change what was asked for."""
+        return all(_PINNED.fullmatch(line) for line in self.requirements)
+
+    @classmethod
+    def parse(cls, line: bytes) -> "Request":
+        """Raises ``ValueError`` when it isn't one."""
+        match json.loads(line):
+            case {
+                "python": str(python),
+                "requirements": [*requirements],
+                "resolution_seconds": int() | float() as seconds,
+            } if requirements and all(isinstance(one, str) and one.isprintable() for one in requirements):
+                return cls(python, sorted(requirements), float(seconds))
+        raise ValueError("not a request for an environment")
+
+
+class Program:
+    """Carries out one request in ``store``; ``tell`` sends words about how it goes."""
+
+    def __init__(
+        self, store: Store, installer: Installer, pythons: dict[str, str], tell: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._installer = installer
+        self._pythons = pythons
+        self._tell = tell
+
+    def answer(self, request: Request) -> dict[str, object]:
+        """The result message for ``request``."""
+        if request.python not in self._pythons:
+            return failed("installer", f"error: no Python {request.python}, but {', '.join(self._pythons)}")
+        try:
+            return self._build(request, Base.of(request.python, self._pythons[request.python]))
+        except InstallerFailed as error:
+            return failed("installer", str(error))
+        except (InstallerKilled, MemoryError):
+            return failed("memory")
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                return failed("no_room")
+            raise
+
+    def _build(self, request: Request, base: "Base") -> dict[str, object]:
+        key = digest("request", base.fingerprint, *request.requirements)
+        with self._store.locked(key, self._tell_wait):
+            remembered = self._store.resolution(key)
+            resolution = self._fresh(request, base, key, remembered)
+            try:
+                environment, reused = self._environment(base, resolution)
+            except InstallerFailed:
+                if resolution is not remembered:
+                    raise
+                # A file may have left the index since: once more, with what it has now.
+                resolution = self._resolve(request, base, key)
+                environment, reused = self._environment(base, resolution)
+        age = time.time() - resolution.resolved_at
+        return {
+            "type": "built",
+            "id": environment.id,
+            "reused": reused,
+            "packages": environment.packages,
+            "fresh_seconds": None if request.is_pinned else max(0.0, request.resolution_seconds - age),
+        }
+
+    def _tell_wait(self) -> None:
+        self._tell("waiting for another server that installs the same")
+
+    def _fresh(self, request: Request, base: "Base", key: str, remembered: Resolution | None) -> Resolution:
+        if remembered is not None:
+            age = time.time() - remembered.resolved_at
+            if request.is_pinned or 0 <= age < request.resolution_seconds:
+                return remembered
+        return self._resolve(request, base, key)
+
+    def _resolve(self, request: Request, base: "Base", key: str) -> Resolution:
+        self._tell("resolving versions")
+        now = time.time()
+        with tempfile.TemporaryDirectory() as scratch:
+            lock = self._installer.resolve(base.python, request.requirements, scratch)
+        resolution = Resolution(lock, now)
+        self._store.remember(key, resolution)
+        return resolution
+
+    def _environment(self, base: "Base", resolution: Resolution) -> tuple[Environment, bool]:
+        """The environment for a lock, and whether it was there already."""
+        key = digest("environment", base.fingerprint, resolution.lock)
+        if found := self._store.environment(key):
+            return found, True
+        with self._store.locked(key, self._tell_wait):
+            if found := self._store.environment(key):
+                return found, True
+            name = secrets.token_hex(16)  # that nobody can guess: scripts can enter what they know by name
+            with self._store.building(name):
+                environment = Environment(name, self._make(base, name, resolution.lock))
+                self._store.publish(key, environment)
+            return environment, False
+
+    def _make(self, base: "Base", name: str, lock: str) -> list[list[str]]:
+        """Build at its final place, as paths inside it must be right. Returns what is in it."""
+        folder, python = self._store.folder_of(name), self._store.python_of(name)
+        self._installer.make(base.python, folder)
+        with tempfile.TemporaryDirectory() as scratch:
+            self._installer.ask(python, scratch)  # before there is anything in it that could run
+            for facts in glob.glob(os.path.join(scratch, "interpreter-v*")):
+                shutil.copytree(facts, os.path.join(self._store.facts_of(name), os.path.basename(facts)))
+        with tempfile.TemporaryDirectory() as scratch:
+            self._tell("installing packages")
+            self._installer.install(python, lock, scratch)
+        self._tell("compiling")
+        site = os.path.join(folder, "lib", f"python{base.version}", "site-packages")
+        brought = existing(site)
+        compile_modules(base.python, site)
+        share(site, self._store.cache, brought, f"cpython-{base.version.replace('.', '')}")
+        return packages_in(site)
+
+
+@dataclass(frozen=True)
+class Base:
+    """A Python of the image. Environments hold links to it and what uv knows of it, so that they go with it."""
+
+    version: str
+    python: str
+    fingerprint: str
+
+    @classmethod
+    def of(cls, version: str, python: str) -> "Base":
+        """The ``fingerprint`` changes with the file itself, in another image for example."""
+        real = os.path.realpath(python)
+        found = os.stat(real)
+        identity = (version, real, str(found.st_size), str(found.st_ctime_ns), os.uname().machine)
+        return cls(version, python, "\n".join(identity))
+
+
+def packages_in(site: str) -> list[list[str]]:
+    """Names and versions of the packages in ``site``, by the names of their folders."""
+    found = []
+    for path in sorted(glob.glob(os.path.join(glob.escape(site), "*.dist-info"))):
+        name, _, version = os.path.basename(path).removesuffix(".dist-info").partition("-")
+        found.append([name.replace("_", "-").lower(), version])
+    return found
+
+
+def digest(*parts: str) -> str:
+    """A name for all of ``parts`` together."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def failed(cause: str, text: str = "") -> dict[str, object]:
+    """The message of a failure; of a long text the end."""
+    return {"type": "failed", "cause": cause, "text": text[-TEXT_CHARACTERS:]}
+
+
+def say(message: dict[str, object]) -> None:
+    """Send one line."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def end_with_stdin() -> None:
+    """End the process, and with it the container, once nobody waits for the answer any more."""
+    while os.read(0, 4096):
+        pass
+    os._exit(0)
+
+
+def main() -> None:
+    """Answer the request on stdin; exit code 70 on an error of our own."""
+    os.umask(0o022)
+    try:
+        request = Request.parse(_read_line())
+        threading.Thread(target=end_with_stdin, daemon=True).start()
+        store = Store("/store")
+        store.sweep()
+
+        def tell(words: str) -> None:
+            say({"type": "progress", "words": words})
+
+        with open("/opt/sandbox/pythons.json", encoding="utf-8") as file:
+            pythons = json.load(file)
+        say(Program(store, Installer(store.cache, tell), pythons, tell).answer(request))
+    except BaseException as error:  # noqa: BLE001 - the server is told whatever it is
+        traceback.print_exc()
+        say(failed("fault", f"{type(error).__name__}: {error}"))
+        os._exit(70)
+
+
+def _read_line() -> bytes:
+    data = b""
+    while not data.endswith(b"\n"):
+        piece = os.read(0, 65536)
+        data += piece
+        if not piece or len(data) > MAX_REQUEST_BYTES:
+            raise ValueError("no request")
+    return data

@@ -1,0 +1,1 @@
+"""Environments of packages: which there are, and who waits for which."""

@@ -1,0 +1,17 @@
+"""When two runs want the same environment, as far as the server can tell."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A Python and requirements in no order. The store itself goes further: by what they resolve to."""
+
+    python: str
+    requirements: tuple[str, ...]
+
+    @classmethod
+    def of(cls, python: str, requirements: Iterable[str]) -> "Key":
+        """The key of canonical PEP 508 lines."""
+        return cls(python, tuple(sorted(set(requirements))))

@@ -1,0 +1,133 @@
+"""From a set of requirements to a ready environment: at once when it is known, else one build for all who wait."""
+
+import contextlib
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from python_exec_sandbox.drivers.building import Builder
+from python_exec_sandbox.environments.flight import Flight, Say
+from python_exec_sandbox.environments.key import Key
+from python_exec_sandbox.environments.records import Environment
+from python_exec_sandbox.errors import DriverError
+from python_exec_sandbox.model.environment import BuildFailed, BuildRequest, BuiltEnvironment
+
+logger = logging.getLogger(__name__)
+
+KNOWN_ENVIRONMENTS = 256
+"""How many are kept in mind; the others are found again in the store, which takes a second."""
+
+BUILDS_AT_ONCE = 2
+"""Each may take a gigabyte of memory and every processor."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    built: BuiltEnvironment
+    until: float
+
+
+class EnvironmentStore:
+    """What one server knows of the store that its builder fills.
+
+    To be entered; leaving it ends what is being built.
+    """
+
+    def __init__(self, builder: Builder, resolution_seconds: float) -> None:
+        self._builder = builder
+        self._resolution_seconds = resolution_seconds
+        self._known: OrderedDict[Key, _Known] = OrderedDict()
+        self._flights: dict[Key, Flight] = {}
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        self._places = anyio.Semaphore(BUILDS_AT_ONCE)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._tasks.cancel_scope.cancel()
+        await self._stack.__aexit__(kind, error, trace)
+
+    async def obtain(
+        self, python: str, requirements: tuple[str, ...], install_seconds: float, say: Say
+    ) -> Environment | BuildFailed:
+        """The environment for ``requirements``, or why there is none.
+
+        ``say`` gets words for a person who waits; it must return at once. Whoever asks for the same while it
+        is being built waits for the same build, which goes on when some of them are cancelled, and ends with
+        the last of them.
+
+        Raises:
+            DriverError: there is no place to build in.
+        """
+        began = anyio.current_time()
+        key = Key.of(python, requirements)
+        if (known := self._recall(key)) is not None:
+            return Environment(known.path, known.packages, reused=True, seconds=0.0)
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = Flight()
+            self._tasks.start_soon(self._fly, key, flight, install_seconds)
+        outcome = await self._joined(key, flight, say)
+        if isinstance(outcome, BuildFailed):
+            return outcome
+        return Environment(
+            outcome.path, outcome.packages, outcome.reused, seconds=anyio.current_time() - began
+        )
+
+    def forget(self, path: str) -> None:
+        """Ask the builder again next time: the environment at ``path`` has gone."""
+        for key in [key for key, known in self._known.items() if known.built.path == path]:
+            del self._known[key]
+
+    def _recall(self, key: Key) -> BuiltEnvironment | None:
+        known = self._known.get(key)
+        if known is None or anyio.current_time() >= known.until:
+            return None
+        self._known.move_to_end(key)
+        return known.built
+
+    def _remember(self, key: Key, built: BuiltEnvironment) -> None:
+        fresh = float("inf") if built.fresh_seconds is None else built.fresh_seconds
+        self._known[key] = _Known(built, anyio.current_time() + fresh)
+        self._known.move_to_end(key)
+        while len(self._known) > KNOWN_ENVIRONMENTS:
+            self._known.popitem(last=False)
+
+    async def _joined(self, key: Key, flight: Flight, say: Say) -> BuiltEnvironment | BuildFailed:
+        try:
+            return await flight.wait(say)
+        finally:
+            if flight.scope.cancel_called and self._flights.get(key) is flight:
+                del self._flights[key]  # whoever asks next must not join what is ending
+
+    async def _fly(self, key: Key, flight: Flight, install_seconds: float) -> None:
+        request = BuildRequest(
+            key.python, key.requirements, self._resolution_seconds, install_seconds=install_seconds
+        )
+        try:
+            with flight.scope:
+                if self._places.value == 0:
+                    flight.say("waiting for other installations to end")
+                async with self._places:
+                    flight.outcome = await self._builder.build(request, flight.say)
+        except DriverError as error:
+            flight.error = error
+        except Exception as error:  # an error of ours must reach those who wait, and not end the server
+            logger.exception("a build failed")
+            flight.error = DriverError(f"The installation failed by a fault of the server: {error!r}.")
+        finally:
+            if isinstance(flight.outcome, BuiltEnvironment):
+                self._remember(key, flight.outcome)
+            elif flight.outcome is None and flight.error is None:
+                flight.error = DriverError("The installation was given up, as the server is closing.")
+            if self._flights.get(key) is flight:
+                del self._flights[key]
+            flight.done.set()

@@ -1,0 +1,95 @@
+"""Messages to and from a builder (``sandbox_image/builder``): one JSON object a line.
+
+=======  ========  ================================================================================
+from     type      other keys
+=======  ========  ================================================================================
+server   (none)    python: str, requirements: [str], resolution_seconds: float; the one request
+builder  progress  words: str
+builder  built     id: 32 hexadecimal digits, reused: bool, packages: [[name, version]],
+                   fresh_seconds: float|null; the last message
+builder  failed    cause: "installer" | "memory" | "no_room" | "fault", text: str; the last message
+=======  ========  ================================================================================
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from python_exec_sandbox.errors import ProtocolViolation
+from python_exec_sandbox.model.environment import (
+    BuildFailed,
+    BuildFault,
+    BuildOutcome,
+    BuildRequest,
+    BuiltEnvironment,
+    Package,
+)
+
+STORE = "/store"
+"""Where sandboxes and builders see the store."""
+
+MAX_WORDS = 200
+MAX_TEXT = 64 * 1024
+MAX_PACKAGES = 5000
+
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a builder is at, in words."""
+
+    words: str
+
+
+def request_line(request: BuildRequest) -> bytes:
+    """The line that asks for ``request``."""
+    message = {
+        "python": request.python,
+        "requirements": request.requirements,
+        "resolution_seconds": request.resolution_seconds,
+    }
+    return json.dumps(message).encode() + b"\n"
+
+
+def parse_message(message: Mapping[str, object]) -> Progress | BuildOutcome:
+    """What a builder said.
+
+    Raises:
+        ProtocolViolation: nothing a builder says.
+    """
+    match message:
+        case {"type": "progress", "words": str(words)}:
+            return Progress(_encodable(words[:MAX_WORDS]))
+        case {"type": "failed", "cause": str(cause), "text": str(text)} if cause in _CAUSES:
+            return BuildFailed(BuildFault(cause), _encodable(text[-MAX_TEXT:]))
+        case {
+            "type": "built",
+            "id": str(name),
+            "reused": bool(reused),
+            "packages": list(packages),
+            "fresh_seconds": int() | float() | None as fresh,
+        } if _ID.fullmatch(name) and len(packages) <= MAX_PACKAGES:
+            return BuiltEnvironment(
+                path=f"{STORE}/envs/{name}",
+                packages=tuple(map(_package, packages)),
+                reused=reused,
+                fresh_seconds=None if fresh is None else float(fresh),
+            )
+    raise ProtocolViolation("the builder said something that no builder says")
+
+
+_CAUSES = frozenset(BuildFault) - {BuildFault.TIME, BuildFault.NEEDS_SOURCE}
+
+
+def _package(found: object) -> Package:
+    match found:
+        case [str(name), str(version)] if len(name) <= 256 and len(version) <= 256:
+            return Package(_encodable(name), _encodable(version))
+    raise ProtocolViolation("the builder named something that is no package")
+
+
+def _encodable(text: str) -> str:
+    """JSON can carry lone surrogates."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,56 @@
+import stat
+from pathlib import Path
+
+import pytest
+
+from builder.installer import Installer, InstallerFailed, InstallerKilled
+
+
+def installer(tmp_path: Path, script: str, told: list[str] | None = None) -> Installer:
+    """One whose ``uv`` is the shell script ``script``."""
+    uv = tmp_path / "uv"
+    uv.write_text(f"#!/bin/sh\n{script}\n")
+    uv.chmod(uv.stat().st_mode | stat.S_IXUSR)
+    return Installer(str(tmp_path / "cache"), (told if told is not None else []).append, str(uv))
+
+
+def test_what_is_downloaded_is_told_with_its_size(tmp_path: Path) -> None:
+    told: list[str] = []
+    uv = installer(tmp_path, "echo 'Downloading pandas (11.4MiB)' >&2; echo ' Downloaded pandas' >&2", told)
+    uv.make("python", "folder")
+    assert told == ["downloading pandas (11.4 MiB)"]
+
+
+def test_what_uv_says_when_it_fails_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(InstallerFailed, match="no such thing"):
+        installer(tmp_path, "echo 'error: no such thing' >&2; exit 2").make("python", "folder")
+
+
+def test_uv_killed_for_memory_is_told_from_uv_that_failed(tmp_path: Path) -> None:
+    with pytest.raises(InstallerKilled):
+        installer(tmp_path, "kill -9 $$").make("python", "folder")
+
+
+def test_uv_gets_no_variable_of_ours_but_the_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "x")
+    monkeypatch.setenv("UV_INDEX_URL", "https://user:secret@files.example")
+    monkeypatch.setenv("SSL_CERT_FILE", "/ca.pem")
+    installer(tmp_path, f"env > {tmp_path}/seen").make("python", "folder")
+    seen = dict(line.partition("=")[::2] for line in (tmp_path / "seen").read_text().splitlines())
+    assert seen["SSL_CERT_FILE"] == "/ca.pem"
+    assert seen["UV_CACHE_DIR"] == str(tmp_path / "cache")
+    assert not seen.keys() & {"SECRET", "UV_INDEX_URL"}
+
+
+@pytest.mark.parametrize("step", ["resolve", "install"])
+def test_wheels_only_when_resolving_and_when_installing(tmp_path: Path, step: str) -> None:
+    uv = installer(tmp_path, f'echo "$@" > {tmp_path}/arguments; touch {tmp_path}/lock.txt')
+    if step == "resolve":
+        uv.resolve("python", ["six"], str(tmp_path))
+    else:
+        uv.install("python", "six==1", str(tmp_path))
+    arguments = (tmp_path / "arguments").read_text().split()
+    assert "--no-build" in arguments
+    assert "--compile-bytecode" not in arguments, "that would run the environment's Python, and so .pth files"

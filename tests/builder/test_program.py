@@ -1,0 +1,215 @@
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from builder.installer import InstallerFailed, InstallerKilled
+from builder.program import Base, Program, Request
+from builder.store import Store
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+class FakeInstaller:
+    """Resolves to what it is told to, and puts one package into environments."""
+
+    def __init__(self, *locks: str) -> None:
+        self.locks = list(locks) or ["six==1.17.0 --hash=sha256:00"]
+        self.calls: list[str] = []
+        self.fail: dict[str, Exception] = {}
+
+    def _called(self, what: str) -> None:
+        self.calls.append(what)
+        if error := self.fail.pop(what, None):
+            raise error
+
+    def resolve(self, python: str, requirements: list[str], scratch: str) -> str:
+        self._called("resolve")
+        return self.locks.pop(0) if len(self.locks) > 1 else self.locks[0]
+
+    def make(self, python: str, folder: str) -> None:
+        self._called("make")
+        os.makedirs(os.path.join(folder, "bin"))
+        os.symlink(python, os.path.join(folder, "bin", "python"))
+        os.makedirs(os.path.join(folder, "lib", f"python{PYTHON}", "site-packages"))
+
+    def ask(self, python: str, cache: str) -> None:
+        self._called("ask")
+        site = Path(python).parent.parent / "lib" / f"python{PYTHON}" / "site-packages"
+        assert list(site.iterdir()) == [], "nothing is in it that could run"
+        facts = Path(cache, "interpreter-v9", "aa")
+        facts.mkdir(parents=True)
+        (facts / "bb.msgpack").write_bytes(b"facts")
+
+    def install(self, python: str, lock: str, scratch: str) -> None:
+        self._called("install")
+        site = Path(python).parent.parent / "lib" / f"python{PYTHON}" / "site-packages"
+        (site / "six-1.17.0.dist-info").mkdir()
+        (site / "six.py").write_text("x = 1\n")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def installer() -> FakeInstaller:
+    return FakeInstaller()
+
+
+Ask = Callable[..., dict[str, object]]
+
+
+@pytest.fixture
+def ask(store: Store, installer: FakeInstaller) -> Ask:
+    def ask(*requirements: str, seconds: float = 3600.0, python: str = PYTHON) -> dict[str, object]:
+        program = Program(store, installer, {PYTHON: sys.executable}, lambda words: None)  # type: ignore[arg-type]  # a fake
+        return program.answer(Request(python, sorted(requirements) or ["six"], seconds))
+
+    return ask
+
+
+def test_an_environment_is_built_whole_with_bytecode_facts_and_a_list_of_packages(
+    ask: Ask, store: Store, installer: FakeInstaller
+) -> None:
+    answer = ask()
+    assert answer["type"] == "built"
+    assert answer["reused"] is False
+    assert answer["packages"] == [["six", "1.17.0"]]
+    name = str(answer["id"])
+    assert (Path(store.facts_of(name)) / "interpreter-v9" / "aa" / "bb.msgpack").read_bytes() == b"facts"
+    assert list(Path(store.folder_of(name)).rglob("six.*.pyc"))
+    assert installer.calls == ["resolve", "make", "ask", "install"]
+
+
+def test_the_same_request_again_asks_nobody(ask: Ask, installer: FakeInstaller) -> None:
+    first, second = ask("six", "a"), ask("a", "six")
+    assert second["id"] == first["id"]
+    assert second["reused"] is True
+    assert installer.calls.count("resolve") == 1
+
+
+def test_other_requests_that_lead_to_the_same_lock_share_an_environment(
+    ask: Ask, installer: FakeInstaller
+) -> None:
+    first, second = ask("six"), ask("six>=1")
+    assert second["id"] == first["id"]
+    assert installer.calls.count("install") == 1
+
+
+def test_open_versions_are_resolved_again_after_their_time(ask: Ask, installer: FakeInstaller) -> None:
+    installer.locks = ["six==1.0", "six==2.0"]
+    first, second = ask("six", seconds=0.0), ask("six", seconds=0.0)
+    assert first["id"] != second["id"]
+    assert first["fresh_seconds"] == 0.0
+
+
+def test_pinned_versions_never_ask_the_index_again(ask: Ask, installer: FakeInstaller) -> None:
+    first = ask("six==1.17.0", "rich[jupyter]==14; python_version>'3'", seconds=0.0)
+    assert first["fresh_seconds"] is None
+    assert ask("six==1.17.0", "rich[jupyter]==14; python_version>'3'", seconds=0.0)["id"] == first["id"]
+    assert installer.calls.count("resolve") == 1
+
+
+@pytest.mark.parametrize(
+    ("requirement", "is_pinned"),
+    [
+        ("six==1.17.0", True),
+        ("six===1.17.0", True),
+        ("six[a,b]==1.17.0", True),
+        ('six==1.17.0 ; python_version < "4"', True),
+        ("six", False),
+        ("six==1.*", False),
+        ("six>=1,==1.17.0", False),
+        ("six==1.17.0,!=2", False),
+        ("six~=1.17.0", False),
+        ("six @ https://files.example/six-1.17.0-py3-none-any.whl", False),
+    ],
+)
+def test_what_counts_as_pinned(requirement: str, is_pinned: bool) -> None:
+    assert Request(PYTHON, [requirement], 1.0).is_pinned is is_pinned
+
+
+def test_a_clock_that_was_set_back_makes_nothing_fresh_for_ever(
+    ask: Ask, installer: FakeInstaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask()
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    ask()
+    assert installer.calls.count("resolve") == 2
+
+
+@pytest.mark.parametrize("step", ["resolve", "make", "ask", "install"])
+def test_what_the_installer_says_comes_back_and_nothing_half_built_is_left(
+    ask: Ask, store: Store, installer: FakeInstaller, step: str
+) -> None:
+    installer.fail[step] = InstallerFailed("error: no such thing")
+    assert ask() == {"type": "failed", "cause": "installer", "text": "error: no such thing"}
+    assert os.listdir(os.path.join(store.root, "envs")) == []
+    assert os.listdir(os.path.join(store.root, "facts")) == []
+    assert ask()["reused"] is False
+
+
+def test_a_remembered_lock_that_cannot_be_installed_any_more_is_resolved_again(
+    ask: Ask, store: Store, installer: FakeInstaller, tmp_path: Path
+) -> None:
+    installer.locks = ["six==1.0", "six==2.0"]
+    first = ask("six==1.0")
+    os.unlink(store.python_of(str(first["id"])))  # it was pruned
+    installer.fail["install"] = InstallerFailed("error: 404")
+    assert ask("six==1.0")["id"] != first["id"]
+    assert installer.calls.count("resolve") == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (InstallerKilled(), "memory"),
+        (MemoryError(), "memory"),
+        (OSError(errno.ENOSPC, "full"), "no_room"),
+        (OSError(errno.EDQUOT, "quota"), "no_room"),
+    ],
+)
+def test_memory_and_room_that_run_out_are_named(
+    ask: Ask, installer: FakeInstaller, error: Exception, cause: str
+) -> None:
+    installer.fail["install"] = error
+    assert ask()["cause"] == cause
+
+
+def test_a_python_that_the_image_lacks_is_named(ask: Ask) -> None:
+    answer = ask(python="3.99")
+    assert answer["cause"] == "installer"
+    assert "3.99" in str(answer["text"])
+
+
+def test_another_interpreter_file_is_another_environment(tmp_path: Path) -> None:
+    file = tmp_path / "python"
+    file.write_text("1")
+    before = Base.of("3.13", str(file))
+    file.write_text("12")
+    assert Base.of("3.13", str(file)).fingerprint != before.fingerprint
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"[]",
+        b"{",
+        json.dumps({"python": "3.13", "requirements": [], "resolution_seconds": 1}).encode(),
+        json.dumps(
+            {"python": "3.13", "requirements": ["a\n--index-url x"], "resolution_seconds": 1}
+        ).encode(),
+        json.dumps({"python": "3.13", "requirements": [1], "resolution_seconds": 1}).encode(),
+        json.dumps({"python": "3.13", "requirements": "six", "resolution_seconds": 1}).encode(),
+    ],
+)
+def test_what_is_no_request_is_refused(line: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Request.parse(line)

@@ -1,0 +1,153 @@
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from python_exec_sandbox.environments.records import Environment
+from python_exec_sandbox.model.environment import BuildFailed, BuildFault, Package
+from python_exec_sandbox.model.job import Job
+from python_exec_sandbox.model.limits import RunLimits
+from python_exec_sandbox.model.result import Phase, RunReport, StopReason, Verdict
+from python_exec_sandbox.run.executor import Executor, ExecutorOptions, RunRequest
+from python_exec_sandbox.run.packages import Installed, Packages
+from python_exec_sandbox.run.verdict import judge_build
+from tests.run.test_executor import Diary, ScriptedPool, prints
+
+pytestmark = pytest.mark.anyio
+
+NEEDS_SOURCE = BuildFailed(
+    BuildFault.INSTALLER, "error: Because docopt==0.6.2 has no usable wheels and you require docopt==0.6.2."
+)
+
+
+def ready(number: int = 1) -> Environment:
+    return Environment(f"/store/envs/{number:032x}", (Package("six", "1.17.0"),), reused=False, seconds=3.4)
+
+
+@dataclass
+class ScriptedEnvironments:
+    """Gives one outcome after the other, and remembers what it was asked."""
+
+    outcomes: list[Environment | BuildFailed]
+    asked: list[tuple[str, tuple[str, ...], float]] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+
+    async def obtain(
+        self, python: str, requirements: tuple[str, ...], install_seconds: float, say: Callable[[str], None]
+    ) -> Environment | BuildFailed:
+        self.asked.append((python, requirements, install_seconds))
+        say("resolving versions")
+        return self.outcomes[len(self.asked) - 1]
+
+    def forget(self, path: str) -> None:
+        self.forgotten.append(path)
+
+
+def job(*requirements: str) -> Job:
+    return Job("r", b"pass", "3.13", RunLimits(run_seconds=5, install_seconds=60), requirements)
+
+
+async def test_a_sandbox_gets_an_environment_instead_of_requirements() -> None:
+    environments = ScriptedEnvironments([ready()])
+    installed = await Packages(environments, in_sandbox=False).install(job("six"), Diary())
+    assert isinstance(installed, Installed)
+    assert (installed.job.requirements, installed.job.environment) == ((), ready().path)
+    assert environments.asked == [("3.13", ("six",), 60)]
+
+
+async def test_without_requirements_nobody_is_asked() -> None:
+    environments = ScriptedEnvironments([])
+    assert await Packages(environments, in_sandbox=True).install(job(), Diary()) == Installed(job())
+
+
+async def test_what_needs_a_build_goes_to_a_sandbox_that_can_do_it() -> None:
+    packages = Packages(ScriptedEnvironments([NEEDS_SOURCE]), in_sandbox=True)
+    assert await packages.install(job("docopt==0.6.2"), Diary()) == Installed(job("docopt==0.6.2"))
+
+
+async def test_what_needs_a_build_is_refused_where_sandboxes_have_no_network() -> None:
+    packages = Packages(ScriptedEnvironments([NEEDS_SOURCE]), in_sandbox=False)
+    failed = await packages.install(job("docopt==0.6.2"), Diary())
+    assert isinstance(failed, BuildFailed)
+    judged = judge_build(failed, job().limits, ("docopt==0.6.2",))
+    assert judged.verdict is Verdict.REQUIREMENTS_FAILED
+    assert "--network none forbids" in judged.sentence
+
+
+async def test_a_run_tells_of_its_environment_and_of_the_time_it_took() -> None:
+    diary = Diary()
+    runs = Executor(ScriptedPool([prints]), ExecutorOptions(driver="fake"), ScriptedEnvironments([ready()]))
+    result = await runs.run(RunRequest("pass", dependencies=("six",)), diary)
+    assert result.verdict is Verdict.OK
+    assert result.environment == ready()
+    assert result.usage.install_seconds == ready().seconds
+    assert result.requirements == ("six",)
+    assert diary.phases[:3] == [
+        (Phase.INSTALLING, "installing six"),
+        (Phase.INSTALLING, "installing six: resolving versions"),
+        (Phase.WAITING, "waiting for a sandbox"),
+    ]
+
+
+async def test_when_packages_fail_no_sandbox_is_asked_for() -> None:
+    pool = ScriptedPool([])
+    failed = BuildFailed(BuildFault.INSTALLER, "error: Because zz was not found in the package registry")
+    runs = Executor(pool, ExecutorOptions(driver="fake"), ScriptedEnvironments([failed]))
+    result = await runs.run(RunRequest("pass", dependencies=("zz",)))
+    assert result.verdict is Verdict.REQUIREMENTS_FAILED
+    assert result.sentence.startswith("The script did not start. ")
+    assert "There is no package zz" in result.sentence
+    assert pool.asked == []
+
+
+async def gone(job: Job, watcher: object) -> RunReport:
+    return RunReport(StopReason.ENVIRONMENT_GONE)
+
+
+async def test_an_environment_that_had_gone_is_built_once_more() -> None:
+    environments = ScriptedEnvironments([ready(1), ready(2)])
+    pool = ScriptedPool([gone, prints])
+    result = await Executor(pool, ExecutorOptions(driver="fake"), environments).run(
+        RunRequest("pass", dependencies=("six",))
+    )
+    assert result.verdict is Verdict.OK
+    assert result.environment == ready(2)
+    assert environments.forgotten == [ready(1).path]
+    assert pool.all_given_back()
+
+
+async def test_an_environment_that_goes_twice_is_not_built_for_ever() -> None:
+    environments = ScriptedEnvironments([ready(1), ready(2)])
+    result = await Executor(ScriptedPool([gone, gone]), ExecutorOptions(driver="fake"), environments).run(
+        RunRequest("pass", dependencies=("six",))
+    )
+    assert result.verdict is Verdict.SANDBOX_LOST
+    assert len(environments.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("failed", "words"),
+    [
+        (BuildFailed(BuildFault.TIME), "took longer than 60 s"),
+        (BuildFailed(BuildFault.MEMORY), "ran out of memory"),
+        (BuildFailed(BuildFault.NO_ROOM), "is full"),
+        (BuildFailed(BuildFault.INSTALLER, "error: No space left on device (os error 28)"), "is full"),
+        (BuildFailed(BuildFault.FAULT, "killed through the engine"), "killed through the engine"),
+        (
+            BuildFailed(BuildFault.INSTALLER, "error: Hash mismatch for `six==1`"),
+            "not the one that its listing",
+        ),
+        (
+            BuildFailed(
+                BuildFault.INSTALLER,
+                "Because tensorflow==2.10.0 has no wheels with a matching Python ABI tag (e.g., `cp313`)",
+            ),
+            "tensorflow==2.10.0 has no build for this Python",
+        ),
+    ],
+)
+async def test_each_failure_has_words_of_its_own(failed: BuildFailed, words: str) -> None:
+    judged = judge_build(failed, job().limits, ("six",))
+    assert judged.verdict is Verdict.REQUIREMENTS_FAILED
+    assert judged.sentence.startswith("The script did not start. ")
+    assert words in judged.sentence
