@@ -252,6 +252,25 @@ def test_doctor_shows_the_same_and_ends_with_0(engine: Engine) -> None:
     assert "  + can run                  yes" in plain.stdout
 
 
+@pytest.mark.no_engine
+async def test_without_a_sandbox_each_answer_says_so(tmp_path: Path) -> None:
+    here = "{}.{}".format(*sys.version_info)
+    flags = ("--sandbox-backend", "none", "--python-version", here)
+    async with running_server(tmp_path, *flags) as server:
+        environment = await tool(server, "check_environment")
+        assert not environment.is_error, text_of(environment)
+        assert "! can run: yes, but NOT sandboxed" in text_of(environment)
+        assert "size of a file: 256 MiB" in text_of(environment)
+        target = tmp_path / "ran"
+        checked = await tool(server, "validate_script", script=f"open({str(target)!r}, 'w')")
+        assert not checked.is_error
+        assert "not sandboxed" in text_of(checked)
+        assert not target.exists()
+    done = await anyio.to_thread.run_sync(lambda: command("doctor", *flags))
+    assert done.returncode == 0
+    assert "  ! can run                  yes, but NOT sandboxed\n" in done.stdout
+
+
 # -- prune -------------------------------------------------------------------------------------------
 
 

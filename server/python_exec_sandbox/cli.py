@@ -87,10 +87,11 @@ def _prune(settings: Settings, *, yes: bool) -> None:
     _configure_quiet_logging(settings)
     import anyio
 
-    from python_exec_sandbox.api.backends import docker_driver
+    from python_exec_sandbox.api.backends import docker_options
     from python_exec_sandbox.api.prune import prune
+    from python_exec_sandbox.drivers.docker.driver import DockerDriver
 
-    leave(anyio.run(partial(prune, docker_driver(settings), yes=yes)))
+    leave(anyio.run(partial(prune, DockerDriver(docker_options(settings)), yes=yes)))
 
 
 def _run(settings: Settings, command: RunCommand) -> None:

@@ -8,7 +8,7 @@ import anyio.to_thread
 import pytest
 
 from python_exec_sandbox.api.doctor import examine, table
-from python_exec_sandbox.api.environment_rows import Row, Section, State
+from python_exec_sandbox.api.row import Row, Section, State
 from python_exec_sandbox.api.runtime import Backend
 from python_exec_sandbox.errors import EngineUnreachable
 from python_exec_sandbox.settings import Settings

@@ -10,9 +10,11 @@ import anyio
 import pytest
 
 from python_exec_sandbox.api import environment as environment_module
+from python_exec_sandbox.api.check_environment import data_of
 from python_exec_sandbox.api.environment import Environment, Surveyor
-from python_exec_sandbox.api.environment_rows import Row, State, sections
+from python_exec_sandbox.api.environment_rows import sections
 from python_exec_sandbox.api.inapplicable import inapplicable
+from python_exec_sandbox.api.row import Row, State
 from python_exec_sandbox.api.runtime import Backend
 from python_exec_sandbox.errors import EngineUnreachable, PoolUnavailable
 from python_exec_sandbox.model.facts import DriverFacts
@@ -20,7 +22,8 @@ from python_exec_sandbox.model.limits import MIB
 from python_exec_sandbox.pool.stats import PoolPhase, PoolStats
 from python_exec_sandbox.run.measuring import Measured
 from python_exec_sandbox.run.own_programs import MEASURE
-from python_exec_sandbox.run.records import SilentListener
+from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult, SilentListener
+from python_exec_sandbox.setting_values import Backend as Backend_
 from python_exec_sandbox.setting_values import Network
 from python_exec_sandbox.settings import Settings
 from tests.support.fake_serving import ObedientExecutor
@@ -92,6 +95,7 @@ class PlayedBackend:
     measured: str = field(default_factory=lambda: json.dumps(WELL))
     activity: Callable[[], str | None] = lambda: None
     hangs: bool = False
+    has_fallback: bool = False
     executor: ObedientExecutor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +109,14 @@ class PlayedBackend:
         return self.facts
 
     def open(self) -> Backend:
-        return Backend(self.executor, self.activity, facts=self.tell, stats=lambda: STATS)
+        return Backend(
+            self.executor,
+            self.activity,
+            pythons=("3.13", "3.14"),
+            facts=self.tell,
+            stats=lambda: STATS,
+            has_fallback=self.has_fallback,
+        )
 
 
 async def surveyed(
@@ -173,6 +184,31 @@ async def test_a_sandbox_that_can_not_be_made_is_told_with_its_cause() -> None:
     assert not found.can_run
     assert isinstance(found.failure, PoolUnavailable)
     assert "start Docker" in rows(found)["can run"].fix
+
+
+class OnTheMachine(ObedientExecutor):
+    """Runs nothing in a sandbox, as the person allowed."""
+
+    async def run(self, request: RunRequest, listener: RunListener) -> RunResult:
+        return replace(await super().run(request, listener), unsandboxed="there is no engine.")
+
+
+async def test_a_script_that_runs_on_the_machine_itself_is_said_to_and_never_taken_for_a_sandbox() -> None:
+    played, surveyor = PlayedBackend(facts=EngineUnreachable("no engine"), has_fallback=True), Surveyor(300)
+    played.executor = OnTheMachine({MEASURE: json.dumps(WELL | {"process_data_bytes": 512 * MIB})})
+    found = await surveyed(played, surveyor)
+    assert found.can_run
+    shown = rows(found, allow_unsandboxed=True)
+    assert shown["can run"].value == "yes, but NOT sandboxed"
+    assert shown["can run"].needs_care
+    assert shown["engine"].fix == "no engine."
+    assert shown["data of a process"].state is State.GOOD
+    assert shown["size of a file"].value == "asked for 256 MiB, none to be seen"
+    assert shown["does not hold"].needs_care
+    assert "capabilities" not in shown and "memory" not in shown
+    played.facts = DriverFacts((), "image-1")
+    await surveyed(played, surveyor)
+    assert not (await surveyed(played, surveyor)).remembered
 
 
 @pytest.mark.parametrize("answer", ["nonsense", "{}", "[]"])
@@ -253,6 +289,13 @@ async def test_without_a_network_there_must_be_the_loopback_alone() -> None:
     assert not rows(Environment(measured=alone), network=Network.NONE)["network devices"].needs_care
 
 
+async def test_a_backend_without_sandboxes_is_warned_of_even_if_nothing_runs() -> None:
+    shown = rows(Environment(failure=EngineUnreachable("no uv")), sandbox_backend=Backend_.NONE)
+    assert shown["backend"].needs_care
+    assert "NOT sandboxed" in shown["backend"].value
+    assert "memory for the runner" not in shown
+
+
 async def test_a_pool_that_fails_shows_its_last_error() -> None:
     stats = replace(STATS, phase=PoolPhase.OPEN, last_error="no room")
     row = rows(Environment(stats=stats))["state"]
@@ -265,24 +308,31 @@ def test_no_path_under_the_home_is_shown() -> None:
     facts = DriverFacts((("engine", f"at unix://{Path.home()}/.engine/docker.sock"),))
     found = Environment(facts=facts, failure=EngineUnreachable(f"{Path.home()}/x is gone"))
     parts = sections(Settings(ca_bundle=bundle), found)
-    text = str(parts)
+    measured = Measured.model_validate(WELL | {"uv_path": f"{Path.home()}/bin/uv"})
+    text = str(parts) + str(data_of(parts, replace(found, measured=measured)))
     assert str(Path.home()) not in text
     assert "unix://~/.engine/docker.sock" in text
     assert "~/secret-name.pem" in text
 
 
 def test_settings_that_do_not_apply_say_why_and_are_warned_of_when_given() -> None:
-    given = Settings(
-        ca_bundle=None, image="x", base_image="y", network=Network.NONE, uv_path="/opt/uv", pool_size=0
-    )
+    given = Settings(ca_bundle=None, image="x", base_image="y", network=Network.NONE, uv_path="/opt/uv")
     assert set(inapplicable(given)) == {
-        *("no_warm_cache", "uv_path", "base_image", "install_timeout", "idle_timeout"),
+        *("no_warm_cache", "uv_path", "base_image", "install_timeout"),
     }
     shown = {row.name: row for part in sections(given, Environment()) for row in part.rows}
     assert shown["--base-image"].needs_care
     assert shown["--uv-path"].value == "does not apply: uv is part of the image"
     assert not shown["--install-timeout"].needs_care
     assert "--pull-policy" in inapplicable_flags(Settings(ca_bundle=None))
+
+
+def test_without_containers_their_settings_do_not_apply_and_uv_does() -> None:
+    found = inapplicable(Settings(ca_bundle=None, sandbox_backend=Backend_.NONE))
+    assert {"image", "pool_size", "allow_unsandboxed"} <= set(found)
+    assert "uv_path" not in found
+    assert "uv_path" not in inapplicable(Settings(ca_bundle=None, allow_unsandboxed=True))
+    assert "sandbox_backend" in inapplicable(Settings(ca_bundle=None, sandbox_backend=Backend_.NATIVE))
 
 
 def inapplicable_flags(settings: Settings) -> set[str]:

@@ -48,8 +48,6 @@ class Outcome:
         self.prints = prints
         self.closed = False
 
-    pythons = ("3.13",)
-
     async def examine(self, request: RunRequest) -> Examined:
         raise AssertionError("a run is not examined apart")
 

@@ -26,7 +26,7 @@ from python_exec_sandbox.model.result import Verdict
 from python_exec_sandbox.run.executor import Executor
 from python_exec_sandbox.run.outputs import OutputStore
 from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult, SilentListener
-from python_exec_sandbox.script.intake import Examined, examine
+from python_exec_sandbox.script.intake import Examined
 from python_exec_sandbox.setting_values import Backend
 from python_exec_sandbox.settings import Settings
 
@@ -42,10 +42,9 @@ class Chosen:
     """A backend that fails, or doesn't."""
 
     error: SandboxError | None = None
-    pythons: tuple[str, ...] = ("3.13",)
 
     async def examine(self, request: RunRequest) -> Examined:
-        return examine(request.script, pythons=self.pythons, default_python="3.13")
+        raise AssertionError("a run is not examined apart")
 
     async def run(self, request: RunRequest, listener: RunListener) -> RunResult:
         if self.error is not None:

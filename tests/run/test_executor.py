@@ -27,7 +27,7 @@ class ScriptedSandbox:
     python: str = "3.13"
     pythons: tuple[str, ...] = ("3.13",)
     alive: bool = True
-    watched: bool = False
+    watched: bool = True
     finished: anyio.Event = field(default_factory=anyio.Event)
 
     async def check(self) -> bool:

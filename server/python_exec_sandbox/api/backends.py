@@ -33,9 +33,7 @@ async def open_backend(settings: Settings, *, warm: bool = True) -> AsyncIterato
     """
     if settings.sandbox_backend is BackendKind.NONE:
         async with open_unsandboxed(settings) as spare:
-            yield Backend(
-                AsAsked(spare), activity=lambda: spare.activity, facts=spare.facts, stats=spare.stats
-            )
+            yield Backend(AsAsked(spare), activity=lambda: spare.activity, stats=spare.pool.stats)
         return
     if settings.sandbox_backend is BackendKind.NATIVE:
         logger.info("--sandbox-backend native: this version has no bubblewrap driver, so it means docker")
@@ -48,6 +46,7 @@ async def open_backend(settings: Settings, *, warm: bool = True) -> AsyncIterato
                 backend,
                 executor=WithFallback(backend.executor, spare),
                 activity=lambda: backend.activity() or spare.activity,
+                has_fallback=True,
             )
 
 
@@ -71,17 +70,18 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
         budget = memory_budget(settings.max_sandboxes, settings.memory, machine_memory())
         logger.log(budget.level, "%s", budget.text)
     async with (
-        docker_driver(settings) as driver,
+        DockerDriver(docker_options(settings)) as driver,
         environment_store(settings, driver) as environments,
         Pool(driver, pool_config(settings, warm=warm)) as pool,
     ):
         executor = Executor(pool, executor_options(settings, driver.name), environments)
-        yield Backend(executor, activity=lambda: driver.activity, facts=driver.facts, stats=pool.stats)
-
-
-def docker_driver(settings: Settings) -> DockerDriver:
-    """The driver that ``settings`` describe, not entered yet."""
-    return DockerDriver(docker_options(settings))
+        yield Backend(
+            executor,
+            activity=lambda: driver.activity,
+            pythons=executor.pythons,
+            facts=driver.facts,
+            stats=pool.stats,
+        )
 
 
 def docker_options(settings: Settings) -> DockerOptions:

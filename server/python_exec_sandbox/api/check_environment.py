@@ -10,6 +10,7 @@ from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
 from mcp_types import CallToolResult, ToolAnnotations
 
 from python_exec_sandbox.api.argument_shapes import Arguments, Shape
+from python_exec_sandbox.api.row import without_home
 from python_exec_sandbox.api.runtime import Runtime
 from python_exec_sandbox.api.tool_call import (
     META_PREFIX,
@@ -26,7 +27,7 @@ from python_exec_sandbox.stream.clean import clean_text
 
 if TYPE_CHECKING:
     from python_exec_sandbox.api.environment import Environment, Surveyor
-    from python_exec_sandbox.api.environment_rows import Row, Section
+    from python_exec_sandbox.api.row import Row, Section
 
 TOOL_NAME = "check_environment"
 META_KEY = f"{META_PREFIX}environment"
@@ -112,7 +113,7 @@ def _cleaned(value: Any) -> Any:
     """``value`` with each text in it fit for JSON."""
     match value:
         case str():
-            return clean_text(value)
+            return clean_text(without_home(value))
         case dict():
             return {name: _cleaned(item) for name, item in value.items()}
         case list() | tuple():

@@ -10,8 +10,9 @@ from typing import TextIO
 import anyio
 
 from python_exec_sandbox.api.environment import Surveyor
-from python_exec_sandbox.api.environment_rows import Row, Section, State, sections
+from python_exec_sandbox.api.environment_rows import sections
 from python_exec_sandbox.api.once import tell_activity, until_signalled
+from python_exec_sandbox.api.row import Row, Section, State
 from python_exec_sandbox.api.runtime import Backend
 from python_exec_sandbox.run.records import SilentListener
 from python_exec_sandbox.settings import Settings

@@ -29,6 +29,8 @@ class Environment:
     """The measurement was made earlier, in a sandbox of the same image."""
     failure: SandboxError | None = None
     unmeasured: str = ""
+    engine_failure: SandboxError | None = None
+    """Why the engine could not be asked, although scripts can run without it."""
 
     @property
     def can_run(self) -> bool:
@@ -54,26 +56,41 @@ class Surveyor:
         first sandbox is waited for at most ``patience`` seconds.
 
         Never raises for what is wrong; a cancelled survey gives up its sandbox."""
-        pythons = backend.executor.pythons
+        pythons = backend.pythons
+        facts, engine_failure = DriverFacts(), None
         try:
             facts = await _facts(backend)
         except SandboxError as error:
-            return Environment(pythons, stats=backend.stats(), failure=error)
+            if not backend.has_fallback:
+                return Environment(pythons, stats=backend.stats(), failure=error)
+            engine_failure = error
         if self._known is not None and facts.made_from == self._known[0]:
             return Environment(pythons, facts, backend.stats(), self._known[1], remembered=True)
-        measured: Measured | None = None
-        failure: SandboxError | None = None
-        with anyio.move_on_after(patience) as clock:
-            try:
-                measured = await measure(backend.executor, listener, longest=self.longest)
-            except SandboxError as error:
-                failure = error
-        unmeasured = _why_unmeasured(backend, facts) if clock.cancelled_caught else ""
+        measured, failure, unmeasured = await self._measured(backend, listener, facts, patience)
         if measured is not None and facts.pending:  # it is there by now
             facts = await _facts_again(backend, facts)
-        if measured is not None and facts.made_from is not None:
+        if measured is not None and not measured.unsandboxed and facts.made_from is not None:
             self._known = (facts.made_from, measured)
-        return Environment(pythons, facts, backend.stats(), measured, failure=failure, unmeasured=unmeasured)
+        return Environment(
+            pythons,
+            facts,
+            backend.stats(),
+            measured,
+            failure=failure,
+            unmeasured=unmeasured,
+            engine_failure=engine_failure,
+        )
+
+    async def _measured(
+        self, backend: Backend, listener: RunListener, facts: DriverFacts, patience: float | None
+    ) -> tuple[Measured | None, SandboxError | None, str]:
+        """A measurement, or why none could be made, or why it isn't there yet."""
+        with anyio.move_on_after(patience):
+            try:
+                return await measure(backend.executor, listener, longest=self.longest), None, ""
+            except SandboxError as error:
+                return None, error, ""
+        return None, None, _why_unmeasured(backend, facts)
 
 
 async def _facts(backend: Backend) -> DriverFacts:

@@ -2,19 +2,18 @@
 
 import platform
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
 
 from python_exec_sandbox import __version__
 from python_exec_sandbox.api.environment import Environment
 from python_exec_sandbox.api.inapplicable import inapplicable
 from python_exec_sandbox.api.refusals import short_refusal
+from python_exec_sandbox.api.row import PAGE_BYTES, Row, Section, State, limit_row, without_home
+from python_exec_sandbox.api.unsandboxed_rows import unsandboxed_rows
 from python_exec_sandbox.model.limits import RUNNER_RESERVE_BYTES
 from python_exec_sandbox.pool.stats import PoolPhase, PoolStats
 from python_exec_sandbox.run.measuring import Measured
 from python_exec_sandbox.run.units import show_bytes, show_seconds
-from python_exec_sandbox.setting_values import Backend, Network
+from python_exec_sandbox.setting_values import Network
 from python_exec_sandbox.settings import Settings
 
 ENVIRONMENT_FOLDER = "/env"
@@ -25,44 +24,13 @@ _CAPABILITY_BITS = {5: "KILL", 6: "SETGID", 7: "SETUID"}
 _SECCOMP_FILTER = 2
 
 
-class State(StrEnum):
-    """How a row is judged; ``PLAIN`` ones are not."""
-
-    PLAIN = "plain"
-    GOOD = "good"
-    WARNING = "warning"
-    BAD = "bad"
-    """No script can run as long as this is so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """``fix`` says what to do where the state is not good."""
-
-    name: str
-    value: str
-    state: State = State.PLAIN
-    fix: str = ""
-
-    @property
-    def needs_care(self) -> bool:
-        return self.state in {State.WARNING, State.BAD}
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    title: str
-    rows: tuple[Row, ...]
-
-
 def sections(settings: Settings, found: Environment) -> tuple[Section, ...]:
     """All there is to say, most important first; no path under the person's home is in it."""
     parts = (
         ("Scripts", _scripts(settings, found)),
         ("Server", _server(settings)),
         ("Engine", _engine(found)),
-        ("Isolation, measured in a sandbox", _isolation(settings, found.measured)),
-        ("Limits, measured in a sandbox", _limits(settings, found.measured)),
+        *_measured(settings, found.measured),
         ("Limits kept by the server", _kept_limits(settings)),
         ("Pool, now and since the start", _pool(found.stats)),
         ("Settings", _settings(settings)),
@@ -71,11 +39,19 @@ def sections(settings: Settings, found: Environment) -> tuple[Section, ...]:
     return tuple(section for section in made if section.rows)
 
 
+def _measured(settings: Settings, measured: Measured | None) -> list[tuple[str, Iterator[Row]]]:
+    if measured is None:
+        return []
+    if measured.unsandboxed:
+        return [("Where scripts run, measured there", unsandboxed_rows(settings, measured))]
+    return [
+        ("Isolation, measured in a sandbox", _isolation(settings, measured)),
+        ("Limits, measured in a sandbox", _limits(settings, measured)),
+    ]
+
+
 def _without_home(row: Row) -> Row:
-    home = str(Path.home())
-    if len(home) < 2:
-        return row
-    return Row(row.name, row.value.replace(home, "~"), row.state, row.fix.replace(home, "~"))
+    return Row(row.name, without_home(row.value), row.state, without_home(row.fix))
 
 
 def _scripts(settings: Settings, found: Environment) -> Iterator[Row]:
@@ -83,13 +59,16 @@ def _scripts(settings: Settings, found: Environment) -> Iterator[Row]:
         yield Row("can run", "no", State.BAD, short_refusal(found.failure))
     elif found.measured is None:
         yield Row("can run", found.unmeasured or "not tried", State.WARNING, "Ask again when it is done.")
+    elif found.measured.unsandboxed:
+        yield Row("can run", "yes, but NOT sandboxed", State.WARNING, found.measured.unsandboxed)
     else:
         earlier = ", measured earlier in a sandbox of the same image" if found.remembered else ""
         yield Row("can run", f"yes: one ran in a sandbox{earlier}", State.GOOD)
     measured = found.measured.pythons if found.measured else ()
     full = f" ({', '.join(measured)})" if measured else ""
     default = f"{settings.python_version} unless asked otherwise"
-    yield Row("Pythons", f"{', '.join(found.pythons)}{full}; {default}")
+    at_hand = ", ".join(found.pythons) or "those that uv has"
+    yield Row("Pythons", f"{at_hand}{full}; {default}")
     if found.measured is not None:
         uv = found.measured.uv
         where = f" at {found.measured.uv_path}" if found.measured.uv_path else ""
@@ -97,32 +76,36 @@ def _scripts(settings: Settings, found: Environment) -> Iterator[Row]:
             "uv",
             f"{uv or 'version not told'}{where}; UV in scripts is {found.measured.uv_path or 'not set'}",
             State.GOOD if uv else State.WARNING,
-            "" if uv else "uv did not answer in the sandbox: use the image that belongs to this version.",
+            "" if uv else "uv did not answer there: use the image that belongs to this version.",
         )
 
 
 def _server(settings: Settings) -> Iterator[Row]:
     yield Row("version", f"{__version__} on Python {platform.python_version()}")
     yield Row("platform", f"{platform.system()} {platform.release()} {platform.machine()}")
-    if settings.sandbox_backend is Backend.NONE:
+    if settings.is_unsandboxed:
         yield Row(
             "backend",
-            "none: scripts are NOT sandboxed",
+            "none: scripts are NOT sandboxed, and have all rights of this user",
             State.WARNING,
-            "Start the server without --sandbox-backend none to have them in containers.",
+            "Leave out --sandbox-backend none to have them in containers.",
         )
-    else:
-        yield Row("backend", str(settings.sandbox_backend))
+        return
+    yield Row("backend", str(settings.sandbox_backend))
+    if settings.allow_unsandboxed:
+        yield Row(
+            "without a sandbox", "scripts run on the machine itself then (--allow-unsandboxed)", State.WARNING
+        )
 
 
 def _engine(found: Environment) -> Iterator[Row]:
+    if found.engine_failure is not None:
+        yield Row("engine", "none could be used", State.WARNING, short_refusal(found.engine_failure))
     for name, value in found.facts.lines:
         yield Row(name, value, State.WARNING if name.endswith("warning") else State.PLAIN)
 
 
-def _isolation(settings: Settings, measured: Measured | None) -> Iterator[Row]:
-    if measured is None:
-        return
+def _isolation(settings: Settings, measured: Measured) -> Iterator[Row]:
     yield _judged(
         "user",
         f"uid {measured.uid}, gid {measured.gid}",
@@ -170,25 +153,23 @@ def _network(settings: Settings, measured: Measured) -> Row:
     return Row("network devices", f"{devices} (--network {settings.network})")
 
 
-def _limits(settings: Settings, measured: Measured | None) -> Iterator[Row]:
-    if measured is None:
-        return
+def _limits(settings: Settings, measured: Measured) -> Iterator[Row]:
     asked = settings.sandbox_limits()
     group = f"the kernel's {{}} control group (version {measured.control_groups or 'unknown'})"
-    yield _limit("memory", measured.memory_bytes, asked.memory_bytes, group.format("memory"))
-    yield _limit("swap", measured.swap_bytes, 0, "the kernel's swap accounting (swapaccount=1)")
-    yield _limit("processors", measured.cpus, asked.cpus, group.format("cpu"))
-    yield _limit("processes and threads", measured.processes, asked.processes, group.format("pids"))
-    yield _limit("open files", measured.open_files, asked.open_files, "the engine's ulimits")
-    yield _limit("core dumps", measured.core_bytes, 0, "the engine's ulimits")
+    yield limit_row("memory", measured.memory_bytes, asked.memory_bytes, group.format("memory"))
+    yield limit_row("swap", measured.swap_bytes, 0, "the kernel's swap accounting (swapaccount=1)")
+    yield limit_row("processors", measured.cpus, asked.cpus, group.format("cpu"))
+    yield limit_row("processes and threads", measured.processes, asked.processes, group.format("pids"))
+    yield limit_row("open files", measured.open_files, asked.open_files, "the engine's ulimits")
+    yield limit_row("core dumps", measured.core_bytes, 0, "the engine's ulimits")
     sizes = {folder.path: folder for folder in measured.folders}
     shares = asked.disk_shares()
     wanted = {path: shares.of(path) for path in ("/work", "/tmp", "/dev/shm", "/home/sandbox")}  # noqa: S108  # inside
     wanted[ENVIRONMENT_FOLDER] = asked.environment_bytes
     for path, size in wanted.items():
         there = sizes.pop(path, None)
-        yield _limit(
-            f"folder {path}", there.bytes if there else None, size or 0, "a tmpfs of its own", _PAGE_BYTES
+        yield limit_row(
+            f"folder {path}", there.bytes if there else None, size or 0, "a tmpfs of its own", PAGE_BYTES
         )
     for folder in sizes.values():
         yield Row(
@@ -197,26 +178,6 @@ def _limits(settings: Settings, measured: Measured | None) -> Iterator[Row]:
             State.WARNING,
             "What scripts write there is not bounded by --disk.",
         )
-
-
-_PAGE_BYTES = 64 * 1024
-"""The kernel rounds the size of a tmpfs to whole pages, the largest of which are so large."""
-
-
-def _limit(name: str, measured: float | None, asked: float, kept_by: str, rounding: float = 0.01) -> Row:
-    """What was measured against what was asked for."""
-    is_bytes = name in {"memory", "swap", "core dumps"} or name.startswith("folder")
-
-    def show(value: float) -> str:
-        return show_bytes(round(value)) if is_bytes else f"{value:g}"
-
-    if measured is None:
-        value = f"asked for {show(asked)}, none to be seen"
-        return Row(name, value, State.WARNING, f"It does not apply, or is hidden: {kept_by} should keep it.")
-    if abs(measured - asked) > rounding:
-        value = f"{show(measured)} instead of the {show(asked)} asked for"
-        return Row(name, value, State.WARNING, f"Look at {kept_by}.")
-    return Row(name, show(measured) if asked or not is_bytes else "none", State.GOOD)
 
 
 def _kept_limits(settings: Settings) -> Iterator[Row]:
@@ -228,7 +189,8 @@ def _kept_limits(settings: Settings) -> Iterator[Row]:
         f"{show_bytes(settings.max_output_bytes)} kept of each stream, {settings.show_chars:,} characters shown,"
         f" the script ended at {show_bytes(settings.output_kill_bytes)}",
     )
-    yield Row("memory for the runner", show_bytes(RUNNER_RESERVE_BYTES))
+    if not settings.is_unsandboxed:
+        yield Row("memory for the runner", show_bytes(RUNNER_RESERVE_BYTES))
 
 
 def _pool(stats: PoolStats | None) -> Iterator[Row]:
@@ -239,7 +201,7 @@ def _pool(stats: PoolStats | None) -> Iterator[Row]:
         "state",
         str(stats.phase),
         State.GOOD if fine else State.WARNING,
-        "" if fine else (stats.last_error or ""),
+        "" if fine else " ".join((stats.last_error or "").split()),
     )
     yield Row(
         "sandboxes",

@@ -39,10 +39,6 @@ CLOSE_SECONDS = 4.0
 class RunsScripts(Protocol):
     """The part of the executor that the tools use; see :class:`~python_exec_sandbox.run.executor.Executor`."""
 
-    @property
-    def pythons(self) -> tuple[str, ...]:
-        """Versions that scripts can choose, oldest first."""
-
     async def run(self, request: RunRequest, listener: RunListener) -> RunResult:
         """Run one script."""
 
@@ -59,15 +55,19 @@ async def nothing_to_tell() -> DriverFacts:
 class Backend:
     """An open backend.
 
-    ``activity`` tells what keeps it from making sandboxes, or ``None``; ``stats`` the pool's numbers of now,
+    ``activity`` tells what keeps it from making sandboxes, or ``None``; ``pythons`` are the versions that scripts
+    can choose, as far as that is known before one runs; ``stats`` the pool's numbers of now,
     if it has a pool; ``facts`` what the driver tells of itself, asked anew each time: it raises a
     ``SandboxError`` when the engine doesn't answer, and may take as long as that takes to find out.
+    ``has_fallback`` says that scripts run on the machine itself then, as the person allowed.
     """
 
     executor: RunsScripts
     activity: Callable[[], str | None]
+    pythons: tuple[str, ...] = ()
     facts: Callable[[], Awaitable[DriverFacts]] = nothing_to_tell
     stats: Callable[[], PoolStats | None] = lambda: None
+    has_fallback: bool = False
 
 
 OpenBackend = Callable[[], AbstractAsyncContextManager[Backend]]

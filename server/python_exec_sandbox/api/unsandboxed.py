@@ -5,12 +5,9 @@ from dataclasses import dataclass, replace
 
 from python_exec_sandbox.api.refusals import has_no_backend, short_refusal
 from python_exec_sandbox.api.runtime import RunsScripts
-from python_exec_sandbox.drivers.unsandboxed.differences import NOT_SANDBOXED, known_differences
 from python_exec_sandbox.drivers.unsandboxed.driver import UnsandboxedDriver
 from python_exec_sandbox.errors import PoolUnavailable
-from python_exec_sandbox.model.facts import DriverFacts
 from python_exec_sandbox.pool.pool import Pool
-from python_exec_sandbox.pool.stats import PoolStats
 from python_exec_sandbox.run.executor import Executor
 from python_exec_sandbox.run.records import ExecutorOptions, RunListener, RunRequest, RunResult
 from python_exec_sandbox.script.intake import Examined
@@ -34,20 +31,6 @@ class Unsandboxed:
     def activity(self) -> str | None:
         return self.driver.activity
 
-    def stats(self) -> PoolStats:
-        return self.pool.stats()
-
-    async def facts(self) -> DriverFacts:
-        """What a script that runs there is spared, and what not; raises as :meth:`run`."""
-        found = ", ".join(await self.driver.pythons()) or "none"
-        lines = [("Sandbox", NOT_SANDBOXED), ("Pythons of this machine", found)]
-        lines += [("Not limited", text) for text in known_differences()]
-        return DriverFacts(tuple(lines))
-
-    async def executor(self) -> Executor:
-        """For the Pythons that are there now; raises as :meth:`run`."""
-        return Executor(self.pool, replace(self.options, pythons=await self.driver.pythons()))
-
     async def run(self, request: RunRequest, listener: RunListener, why: str) -> RunResult:
         """As the executor's; the result carries ``why``.
 
@@ -55,9 +38,16 @@ class Unsandboxed:
             ConfigurationError: beside the executor's errors, when there is no uv.
             CreateFailed: likewise, when uv can't be asked which Pythons there are.
         """
-        executor = await self.executor()
+        executor = await self._executor()
         logger.warning("a script runs without a sandbox: %s", why)
         return replace(await executor.run(request, listener), unsandboxed=why)
+
+    async def examine(self, request: RunRequest) -> Examined:
+        """As the executor's; raises as :meth:`run` where there is no uv."""
+        return await (await self._executor()).examine(request)
+
+    async def _executor(self) -> Executor:
+        return Executor(self.pool, replace(self.options, pythons=await self.driver.pythons()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +56,11 @@ class AsAsked:
 
     spare: Unsandboxed
 
-    @property
-    def pythons(self) -> tuple[str, ...]:
-        return self.spare.driver.known_pythons or (self.spare.options.default_python,)
-
-    async def examine(self, request: RunRequest) -> Examined:
-        return await (await self.spare.executor()).examine(request)
-
     async def run(self, request: RunRequest, listener: RunListener) -> RunResult:
         return await self.spare.run(request, listener, AS_ASKED)
+
+    async def examine(self, request: RunRequest) -> Examined:
+        return await self.spare.examine(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +69,6 @@ class WithFallback:
 
     chosen: RunsScripts
     spare: Unsandboxed
-
-    @property
-    def pythons(self) -> tuple[str, ...]:
-        return self.chosen.pythons
-
-    async def examine(self, request: RunRequest) -> Examined:
-        return await self.chosen.examine(request)
 
     async def run(self, request: RunRequest, listener: RunListener) -> RunResult:
         try:
@@ -105,3 +84,6 @@ class WithFallback:
             f" this machine itself. The cause: {cause}"
         )
         return await self.spare.run(request, listener, why)
+
+    async def examine(self, request: RunRequest) -> Examined:
+        return await self.chosen.examine(request)

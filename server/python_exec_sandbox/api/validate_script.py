@@ -19,6 +19,7 @@ from python_exec_sandbox.api.arguments import (
     Requirements,
     input_schema,
 )
+from python_exec_sandbox.api.present import NOT_SANDBOXED
 from python_exec_sandbox.api.refusals import short_refusal
 from python_exec_sandbox.api.runtime import Runtime
 from python_exec_sandbox.api.tool_call import (
@@ -114,6 +115,8 @@ def text_of(found: "Validation", *, can_install: bool = True) -> str:
     if found.missing:
         lines.append(_about_missing(found, can_install=can_install))
     lines += [f"Note: {note}" for note in found.notes]
+    if found.unsandboxed:
+        lines.append(f"Note: {NOT_SANDBOXED}: it was compiled, and not executed. {found.unsandboxed}")
     requirements = ", ".join(found.requirements) or "none"
     lines.append(
         f"[python {found.python or 'none fits'}; requirements: {requirements}; nothing was executed]"
@@ -181,6 +184,7 @@ def data_of(found: "Validation") -> dict[str, Any]:
             for one in found.missing
         ],
         "notes": [clean_text(note) for note in found.notes],
+        "sandboxed": not found.unsandboxed,
         "syntax_not_checked": clean_text(found.unchecked),
     }
 
@@ -208,8 +212,8 @@ def validate_script_tool(settings: Settings, runtime: Runtime) -> Tool:
         description=(
             "Check a Python script without running it: nothing of it is executed and no package is installed."
             ' Reports all problems at once, with line numbers: the "# /// script" block (PEP 723), the dependencies'
-            " merged from block and argument, the choice of Python, the syntax under that very Python (compiled inside"
-            " a sandbox) with the compiler's warnings, and imports that no named dependency seems to bring. Useful for"
+            " merged from block and argument, the choice of Python, the syntax under that very Python with the compiler's"
+            " warnings, and imports that no named dependency seems to bring. Useful for"
             " long scripts and before long runs; for short ones execute_python is as quick and says the same."
         ),
         parameters={"type": "object", "properties": properties, "required": ["script"]},

@@ -30,6 +30,8 @@ class Measured(BaseModel):
 
     Sizes are bytes. ``capabilities`` are all that any set of the process has, the bounding set among them,
     ``effective_capabilities`` those it can use, both in hexadecimal. ``seccomp`` is the kernel's mode (2: a filter).
+    ``file_bytes`` and ``process_data_bytes`` are what one file and the data of one process may take. ``unsandboxed``
+    says why it was measured on the machine itself, and is empty for a sandbox.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -57,6 +59,9 @@ class Measured(BaseModel):
     cpus: float | None = None
     open_files: int | None = None
     core_bytes: int | None = None
+    file_bytes: int | None = None
+    process_data_bytes: int | None = None
+    unsandboxed: str = ""
 
 
 async def measure(executor: RunsScripts, listener: RunListener, *, longest: float) -> Measured:
@@ -73,6 +78,7 @@ async def measure(executor: RunsScripts, listener: RunListener, *, longest: floa
             f"{result.stderr.tail[-300:].decode(errors='replace')}".rstrip()
         )
     try:
-        return Measured.model_validate_json(answer)
+        measured = Measured.model_validate_json(answer)
     except ValidationError as error:
         raise CreateFailed(f"A sandbox was measured, but its answer can't be read: {error}") from error
+    return measured.model_copy(update={"unsandboxed": result.unsandboxed})

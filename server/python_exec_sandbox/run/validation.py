@@ -79,6 +79,8 @@ class Validation:
     unchecked: str = ""
     cause: SandboxError | None = None
     missing: tuple[Import, ...] = ()
+    unsandboxed: str = ""
+    """Why it was compiled on the machine itself; empty when in a sandbox."""
 
     @property
     def is_valid(self) -> bool:
@@ -97,6 +99,7 @@ async def validate(
     compiled: Compiled | None = None
     cause: SandboxError | None = None
     unchecked = "the script could not be read"
+    unsandboxed = ""
     if examined.source is not None:
         program = OwnProgram(CHECK_SYNTAX, "compiling the script", min(COMPILE_SECONDS, longest))
         try:
@@ -107,6 +110,7 @@ async def validate(
             unchecked, cause = str(error), error
         else:
             compiled, unchecked, problem = _understood(result, answer)
+            unsandboxed = result.unsandboxed
             problems += [problem] if problem else []
     return Validation(
         problems=tuple(problems),
@@ -118,6 +122,7 @@ async def validate(
         cause=cause,
         # As long as the requirements can't be read, nobody knows what they bring.
         missing=_missing(compiled, examined.requirements) if compiled and not examined.problems else (),
+        unsandboxed=unsandboxed,
     )
 
 

@@ -77,11 +77,6 @@ class UnsandboxedDriver:
         self._tasks.cancel_scope.cancel()
         await self._stack.__aexit__(kind, error, trace)
 
-    @property
-    def known_pythons(self) -> tuple[str, ...]:
-        """What :meth:`pythons` found last; empty before."""
-        return tuple(self._toolchain.pythons) if self._toolchain else ()
-
     async def pythons(self) -> tuple[str, ...]:
         """Minor versions that uv finds on this machine, oldest first.
 

@@ -43,9 +43,17 @@ def measure() -> dict[str, object]:
         "swap_bytes": swap(memory),
         "processes": limit("pids", "pids.max", "pids.max"),
         "cpus": cpus(),
-        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
-        "core_bytes": resource.getrlimit(resource.RLIMIT_CORE)[1],
+        "open_files": highest_allowed(resource.RLIMIT_NOFILE),
+        "core_bytes": highest_allowed(resource.RLIMIT_CORE),
+        "file_bytes": highest_allowed(resource.RLIMIT_FSIZE),
+        "process_data_bytes": highest_allowed(resource.RLIMIT_DATA),
     }
+
+
+def highest_allowed(kind: int) -> "int | None":
+    """The hard limit of a process; ``None`` when there is none."""
+    hard = resource.getrlimit(kind)[1]
+    return None if hard == resource.RLIM_INFINITY else hard
 
 
 def read(path: str) -> "str | None":
