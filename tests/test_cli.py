@@ -100,17 +100,40 @@ def test_a_script_that_cannot_be_run_ends_with_2_without_an_engine(script: bytes
 def test_flags_without_effect_are_accepted_and_told_with_the_reason() -> None:
     done = run("--no-warm-cache", "--uv-path", "/opt/uv")
     assert done.returncode == 0
-    assert b"--no-warm-cache has no effect yet" in done.stderr
-    assert b"--uv-path has no effect: the sandbox image has its own uv" in done.stderr
+    assert b"--no-warm-cache has no effect: there is no package cache to warm" in done.stderr
+    assert b"--uv-path has no effect: uv is part of the image" in done.stderr
     assert b"NOT sandboxed" not in done.stderr
     assert done.stdout == b""
+
+
+def test_a_default_given_by_an_old_configuration_is_not_worth_a_line() -> None:
+    assert b"no effect" not in run("--uv-path", "uv").stderr
+
+
+def test_certificates_that_the_environment_names_and_that_are_not_there_are_told() -> None:
+    done = run(environment={"SSL_CERT_FILE": "/no/such/bundle.pem"})
+    assert b"SSL_CERT_FILE names /no/such/bundle.pem, which is no file" in done.stderr
+
+
+def test_without_standard_descriptors_it_ends_without_a_traceback() -> None:
+    for closed in ("0<&-", "1>&-", "0<&- 1>&-", "0<&- 1>&- 2>&-"):
+        command = f'exec "$@" {closed}'
+        if "0<&-" not in closed:
+            command += " </dev/null"
+        done = subprocess.run(
+            ["/bin/sh", "-c", command, "sh", sys.executable, "-m", "python_exec_sandbox"],
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
+        assert (done.returncode, b"Traceback" in done.stderr) == (0, False), (closed, done)
 
 
 def test_a_server_without_sandboxes_says_so_at_its_start_with_what_has_no_effect_then() -> None:
     done = run("--sandbox-backend", "none", "--image", "a:b", "--uv-path", "/opt/uv")
     assert done.returncode == 0
     assert b"scripts are NOT sandboxed; they have all rights of this user" in done.stderr
-    assert b"--image has no effect with --sandbox-backend none" in done.stderr
+    assert b"--image has no effect: --sandbox-backend none makes no containers" in done.stderr
     assert b"--uv-path has no effect" not in done.stderr
 
 

@@ -35,6 +35,7 @@ LARGEST_INPUT_BYTES = 64 * 1024 * 1024
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out the command line. Returns an exit code where nothing was started; otherwise the command
     ends the process itself."""
+    _open_standard_descriptors()
     parent = os.getppid()  # taken before the imports, which take a second in which it may end
     exit_at_once_on_signals()
     try:
@@ -53,6 +54,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return EXIT_WRONG_USE
     raise AssertionError("each command ends the process")
+
+
+def _open_standard_descriptors() -> None:
+    """Whoever starts us without stdin, stdout or stderr: files opened later must not get their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
 
 
 def _serve(settings: Settings, parent: int) -> None:

@@ -38,7 +38,8 @@ RUN_EPILOG = """\
 What follows FILE and is no option is an argument of the script; after -- everything is.
 
 Exit codes: the script's own (128+N when signal N ended it); 2 wrong use, wrong settings or no engine;
-124 out of time; 125 anything else that wasn't the script's doing.
+124 out of time; 125 out of memory, too many processes, too much output, packages that could not be
+installed, or a lost sandbox.
 """
 
 DOCTOR_EPILOG = """\

@@ -3,8 +3,9 @@
 import logging
 import sys
 
+from python_exec_sandbox.api.inapplicable import inapplicable
 from python_exec_sandbox.setting_values import LogLevel
-from python_exec_sandbox.settings import Settings
+from python_exec_sandbox.settings import Settings, untrusted_bundle
 
 logger = logging.getLogger(__name__)
 
@@ -24,21 +25,15 @@ def configure_logging(level: LogLevel) -> None:
         logging.getLogger(name).setLevel(logging.INFO if level is LogLevel.DEBUG else logging.WARNING)
 
 
-OF_CONTAINERS = (
-    *("allow_unsandboxed", "docker_host", "runtime", "image", "base_image", "pull_policy"),
-    *("pool_size", "idle_timeout", "settle_time"),
-)
-
-
 def tell_ineffective(settings: Settings) -> None:
     """Name the settings that were given and change nothing, each with the reason."""
-    reasons = {"no_warm_cache": "has no effect yet; it is accepted for compatibility"}
-    if not settings.may_run_unsandboxed:
-        reasons["uv_path"] = "has no effect: the sandbox image has its own uv"
-    if settings.is_unsandboxed:
-        reasons |= dict.fromkeys(OF_CONTAINERS, "has no effect with --sandbox-backend none")
-    for name, reason in reasons.items():
-        if name in settings.model_fields_set:
-            logger.warning("--%s %s", name.replace("_", "-"), reason)
+    for name, reason in inapplicable(settings).items():
+        is_given = name in settings.model_fields_set
+        if is_given and getattr(settings, name) != Settings.model_fields[name].default:
+            logger.warning("--%s has no effect: %s", name.replace("_", "-"), reason)
+    if missing := untrusted_bundle():
+        logger.warning(
+            "SSL_CERT_FILE names %s, which is no file: installs and builds trust no own certificates", missing
+        )
     if settings.is_unsandboxed:
         logger.warning("--sandbox-backend none: scripts are NOT sandboxed; they have all rights of this user")

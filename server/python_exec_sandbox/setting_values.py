@@ -88,7 +88,7 @@ def empty_is_none(value: object) -> object:
     return None if value == "" else value
 
 
-def between(low: float, high: float, show: Callable[[float], str] = "{:g}".format) -> AfterValidator:
+def between(low: float, high: float, show: Callable[[float], str] = "{:.12g}".format) -> AfterValidator:
     """A validator that refuses numbers outside ``low .. high`` (and NaN) and names both."""
 
     def check(value: float) -> float:
@@ -101,7 +101,7 @@ def between(low: float, high: float, show: Callable[[float], str] = "{:g}".forma
 
 def show_seconds(value: float) -> str:
     """Such as ``0.1 s``."""
-    return f"{value:g} s"
+    return f"{value:.12g} s"
 
 
 def show_bytes(value: float) -> str:

@@ -77,6 +77,12 @@ def _trusted_certificates() -> Path | None:
     return Path(named) if named and Path(named).is_file() else None
 
 
+def untrusted_bundle() -> str | None:
+    """What ``SSL_CERT_FILE`` names, where that is no file."""
+    named = os.environ.get("SSL_CERT_FILE")
+    return named if named and not Path(named).is_file() else None
+
+
 def _default_run_seconds(earlier: dict[str, Any]) -> float:
     return float(min(30.0, earlier["max_timeout"]))
 
@@ -193,7 +199,7 @@ class Settings(BaseSettings):
         default_factory=_default_pool_size, description="warm sandboxes kept ready"
     )
     max_waiting: Annotated[int, between(0, 10_000), Flag(Group.POOL, "NUMBER", "32")] = Field(
-        32, description="calls that may wait for a sandbox; more are refused"
+        32, description="calls that may wait for a sandbox, also for one still being made; more are refused"
     )
     idle_timeout: Annotated[
         Seconds, between(1, 30 * DAY_SECONDS, show_seconds), Flag(Group.POOL, "SECONDS", "600")

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from python_exec_sandbox.api.wire import LineReader, LineWriter
+from python_exec_sandbox.api.wire import LineReader, LineWriter, whole_characters
 
 pytestmark = pytest.mark.anyio
 
@@ -129,3 +129,36 @@ async def test_a_lone_surrogate_cannot_break_the_wire(pipe: Pipe) -> None:
     await writer.write("\ud800é\n")
     await writer.flush()
     assert os.read(pipe.out, 100) == "?é\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (r'"\ud83d"', r'"\ufffd"'),
+        (r'"\udE00 \uD83D!"', r'"\ufffd \ufffd!"'),
+        (r'"\ud83d\ude00"', r'"\ud83d\ude00"'),
+        (r'"\ud83d\ud83d\ude00\ude00"', r'"\ufffd\ud83d\ude00\ufffd"'),
+        (r'"\\ud83d \\\ud83d \u00e9 \n"', r'"\\ud83d \\\ufffd \u00e9 \n"'),
+        (r'"\u', r'"\u'),
+    ],
+)
+async def test_half_a_surrogate_pair_becomes_a_character_that_readers_take(sent: str, read: str) -> None:
+    assert whole_characters(sent) == read
+
+
+async def test_the_end_leaves_time_for_what_is_answered_without_waiting(pipe: Pipe) -> None:
+    os.write(pipe.into, b"last")
+    pipe.close(pipe.into)
+    answered = anyio.Event()
+    reader = LineReader(pipe.out)
+
+    async def answer() -> None:
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+        answered.set()
+
+    async with anyio.create_task_group() as tasks:
+        async for line in reader:
+            assert line == "last"
+            tasks.start_soon(answer)
+        assert answered.is_set()

@@ -63,7 +63,8 @@ class Shape(Generic[A]):
         notes = [self._unknown_note(name) for name in unknown[:MAX_NOTED]]
         if len(unknown) > MAX_NOTED:
             notes.append(f"Ignored {len(unknown) - MAX_NOTED:,} more unknown arguments.")
-        known = self._known({name: value for name, value in raw.items() if name not in unknown}, notes)
+        ignored = frozenset(unknown)
+        known = self._known({name: value for name, value in raw.items() if name not in ignored}, notes)
         for name, info in self.model.model_fields.items():
             if info.is_required() and name not in known:
                 words = f"{name}: missing or empty. Accepted: {self.forms[name]}."

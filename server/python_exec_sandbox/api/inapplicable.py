@@ -1,11 +1,11 @@
 """Settings that change nothing as the others are, and why."""
 
-from python_exec_sandbox.setting_values import Backend, Network
+from python_exec_sandbox.setting_values import Backend
 from python_exec_sandbox.settings import Settings
 
 _OF_CONTAINERS = (
     *("allow_unsandboxed", "docker_host", "runtime", "image", "base_image", "pull_policy"),
-    *("pool_size", "idle_timeout", "settle_time"),
+    *("pool_size", "idle_timeout", "settle_time", "store", "resolution_ttl"),
 )
 """Settings that only speak of containers."""
 
@@ -23,6 +23,4 @@ def inapplicable(settings: Settings) -> dict[str, str]:
         found["pull_policy"] = "no --image is given, and the image of this package is built"
     else:
         found["base_image"] = "--image is given, so that none is built"
-    if settings.network is Network.NONE:
-        found["install_timeout"] = "no packages can be installed with --network none"
     return found

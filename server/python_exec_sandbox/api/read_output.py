@@ -10,7 +10,7 @@ from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
 from mcp_types import CallToolResult, ToolAnnotations
-from pydantic import BeforeValidator, StrictStr
+from pydantic import AfterValidator, BeforeValidator, StrictStr
 
 from python_exec_sandbox.api.argument_shapes import Arguments, Shape
 from python_exec_sandbox.api.execute_python import FRAME_CHARS, INLINE_OUTPUT_BYTES
@@ -53,10 +53,15 @@ def _stream(value: object) -> object:
     raise ValueError('is neither "stdout" nor "stderr"')
 
 
+def _bare_id(text: str) -> str:
+    """The id out of what stands in an answer: ``[...; run 4556]``."""
+    return text.strip().rstrip("]").removeprefix("run ").strip()
+
+
 class ReadArguments(Arguments):
     """What a call of ``read_output`` may carry; ``limit`` is ``None`` where it is left to the settings."""
 
-    run_id: StrictStr
+    run_id: Annotated[StrictStr, AfterValidator(_bare_id)]
     stream: Annotated[OutputStream, BeforeValidator(_stream)] = OutputStream.STDOUT
     offset: Annotated[int, BeforeValidator(_whole_number)] = 0
     limit: Annotated[int | None, BeforeValidator(_whole_number)] = None
@@ -116,7 +121,7 @@ class ReadOutput:
         return asked, ()
 
     def _captured(self, asked: ReadArguments) -> Captured:
-        found = self.outputs.find(asked.run_id.strip())
+        found = self.outputs.find(asked.run_id)
         if found is None:
             raise RequestError(
                 f"No output of a run {asked.run_id[:40]!a} is kept. The id is the last thing in the answer"
@@ -137,14 +142,14 @@ def _page(kept: Cleaned, asked: ReadArguments, limit: int) -> Page:
     except ValueError:
         last = max(kept.characters - 1, 0)
         raise RequestError(
-            f"offset {asked.offset:,} is outside of what is kept: {asked.stream} of run {asked.run_id.strip()} has"
+            f"offset {asked.offset:,} is outside of what is kept: {asked.stream} of run {asked.run_id} has"
             f" {kept.characters:,} characters, so offsets go from 0 to {last:,} (or from -{last + 1:,} to -1,"
             " counted from the end)."
         ) from None
 
 
 def _text(asked: ReadArguments, part: Page, kept: Cleaned, notes: tuple[str, ...]) -> str:
-    run = f"{asked.stream} of run {asked.run_id.strip()}"
+    run = f"{asked.stream} of run {asked.run_id}"
     if not part.total and not kept.dropped_bytes:
         return "\n".join((f"{run}: nothing was printed there", *(f"Note: {note}" for note in notes)))
     status = f"{run}: characters {part.start:,} to {part.end:,} of {part.total:,}"
@@ -169,7 +174,7 @@ def _not_kept(kept: Cleaned) -> str:
 
 def _data(asked: ReadArguments, part: Page, captured: Captured) -> dict[str, Any]:
     return {
-        "run_id": asked.run_id.strip(),
+        "run_id": asked.run_id,
         "stream": str(asked.stream),
         "offset": part.start,
         "next_offset": None if part.is_last else part.end,

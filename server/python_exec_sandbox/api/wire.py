@@ -6,6 +6,7 @@ of lines (:func:`mcp.server.stdio.stdio_server`) is as it was.
 """
 
 import os
+import re
 import select
 from collections import deque
 from collections.abc import AsyncIterator
@@ -17,6 +18,14 @@ import anyio
 import anyio.to_thread
 from mcp.server.mcpserver import MCPServer
 from mcp.server.stdio import stdio_server
+
+# Bytes in JSON's escapes that are no character: half of a surrogate pair. The pair and any other escape come first.
+_ESCAPES = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>\\u[dD][89a-fA-F][0-9a-fA-F]{2})|\\."
+)
+
+# A client may send its last request and leave: what is answered without waiting still is.
+LAST_WORD_SECONDS = 0.05
 
 READ_BYTES = 256 * 1024
 
@@ -85,9 +94,10 @@ class LineReader:
     async def __anext__(self) -> str:
         while not self._lines:
             if self._ended:
+                await anyio.sleep(LAST_WORD_SECONDS)  # the end cancels whatever is still being answered
                 raise StopAsyncIteration
             self._take(await self._read())
-        return self._lines.popleft().decode("utf-8", "replace")
+        return whole_characters(self._lines.popleft().decode("utf-8", "replace"))
 
     def _take(self, data: bytes) -> None:
         self._ended = not data
@@ -105,6 +115,14 @@ class LineReader:
         except OSError:  # a file, or /dev/null: always ready, for the loop's selector no case for waiting
             return await anyio.to_thread.run_sync(os.read, self._fd, READ_BYTES, limiter=self._threads)
         return os.read(self._fd, READ_BYTES)
+
+
+def whole_characters(line: str) -> str:
+    """JSON without halves of surrogate pairs, as JavaScript sends them: no reader of ours would take the line,
+    and its sender would wait for an answer for ever."""
+    if "\\ud" not in line and "\\uD" not in line:
+        return line
+    return _ESCAPES.sub(lambda found: "\\ufffd" if found["half"] else found[0], line)
 
 
 class LineWriter:

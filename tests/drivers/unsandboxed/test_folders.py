@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,44 @@ def test_whatever_a_script_made_of_its_folder_it_goes_and_nothing_outside(tmp_pa
     os.close(made.lock_fd)
     assert made.remove()
     assert (outside / "kept").exists()
+
+
+def test_a_folder_that_can_not_be_removed_leaves_its_neighbours_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o1777)
+    made = make_folder(tmp_path)
+    os.close(made.lock_fd)
+
+    def refuse(path: str, *_: object, **__: object) -> None:
+        raise OSError(16, "Device or resource busy", path)
+
+    monkeypatch.setattr(os, "rmdir", refuse)
+    assert not made.remove()
+    assert tmp_path.stat().st_mode & 0o7777 == 0o1777
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user, for whom modes count")
+def test_a_script_that_closes_its_own_folder_does_not_keep_it() -> None:
+    program = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from python_exec_sandbox.drivers.unsandboxed.folders import make_folder, sweep\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "base = Path(sys.argv[1])\n"
+        "first, second = make_folder(base), make_folder(base)\n"
+        "for made in (first, second):\n"
+        "    os.close(made.lock_fd); os.chmod(made.path, 0)\n"
+        "assert first.remove()\n"
+        "assert sweep(base) == 1\n"
+        "assert not list(base.iterdir())\n"
+    )
+    with tempfile.TemporaryDirectory() as base:
+        Path(base).chmod(0o1777)
+        done = subprocess.run(
+            [sys.executable, "-c", program, base], capture_output=True, text=True, timeout=30, check=False
+        )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not tree.HAS_PROC, reason="processes are found by /proc, which only Linux has")

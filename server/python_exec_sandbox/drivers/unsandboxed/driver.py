@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -37,8 +38,11 @@ T = TypeVar("T")
 # A bare interpreter with some small modules: 50 ms, seconds on a loaded machine.
 READY_SECONDS = 15.0
 
-# The supervisor has 1.6 s for processes; the rest is for the files of a run.
-END_SECONDS = 8.0
+# The supervisor has 1.6 s for processes; the rest is for the files of a run. What is left then is ended here.
+END_SECONDS = 3.0
+
+# A script may have made its folder part of something else (a mount, as root): that must not hold a place for ever.
+REMOVE_ATTEMPTS = 3
 
 # After a failure or a cancellation, within the time a server has for its shutdown.
 CLEANUP_SECONDS = 2.0
@@ -192,6 +196,7 @@ class _Keeper:
         self.channel: SocketChannel | None = None
         self._threads = threads
         self._removed = False
+        self._attempts = 0
 
     async def explain_loss(self) -> tuple[Loss, str]:
         code = await self._waited(1.0)
@@ -203,6 +208,10 @@ class _Keeper:
     async def remove(self) -> None:
         """As the contract says: the supervisor ends everything; what it can't is done here."""
         await self.clean_up()
+        self._attempts += 1
+        if not self._removed and self._attempts >= REMOVE_ATTEMPTS:
+            logger.warning("the folder %s of a run that is over is left", self.folder.path)
+            return
         if not self._removed:
             raise DriverError(f"The folder {self.folder.path} of a run that is over could not be removed.")
 
@@ -211,6 +220,8 @@ class _Keeper:
             return
         if self.channel is not None:
             self.channel.close()
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)  # the script may have stopped it
         code = await self._waited(END_SECONDS)
         if code is None and self.process is not None:
             self.process.kill()

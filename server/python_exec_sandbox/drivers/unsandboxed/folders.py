@@ -50,6 +50,8 @@ def sweep(base: Path | None) -> int:
 
 def _sweep_one(path: Path) -> bool:
     try:
+        if not os.access(path, os.R_OK | os.X_OK):
+            path.chmod(0o700)  # a script closed it
         lock_fd = os.open(path / inside.LOCK, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
         return False

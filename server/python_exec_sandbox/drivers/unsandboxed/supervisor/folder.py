@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 LOCK = "lock"
@@ -30,19 +31,27 @@ def home_path(folder: str) -> str:
 
 
 def remove(folder: str) -> bool:
-    """Remove it, with what a script made unreadable; whether nothing is left. Follows no link."""
+    """Remove it, with what a script made unreadable; whether nothing is left. Follows no link, and touches
+    nothing outside."""
+    _open(folder)
     for _ in range(2):  # opening one folder may show another one that is closed
-        shutil.rmtree(folder, onerror=_opened)
+        shutil.rmtree(folder, onerror=partial(_again, folder))
         if not os.path.lexists(folder):
             return True
     return False
 
 
-def _opened(again: Callable[..., Any], path: str, _: object) -> None:
+def _again(top: str, work: Callable[..., Any], path: str, _: object) -> None:
     """Open a folder that can't be read or changed, and try once more."""
+    if path != top:
+        _open(os.path.dirname(path))
+    _open(path)
+    if work is not os.open and work is not os.scandir:
+        with contextlib.suppress(OSError):
+            work(path)
+
+
+def _open(path: str) -> None:
     with contextlib.suppress(OSError):
-        for one in (os.path.dirname(path), path):
-            if stat.S_ISDIR(os.lstat(one).st_mode):
-                os.chmod(one, stat.S_IRWXU)
-        if again is not os.open and again is not os.scandir:
-            again(path)
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            os.chmod(path, stat.S_IRWXU)

@@ -22,6 +22,10 @@ TIDY_SECONDS = 0.4
 _REPORT_FD, _GO_FD, _STDERR_FD = 3, 4, 5
 """Descriptors that uv hands down to the launcher."""
 
+_PID_DIGITS = 10
+_PARENT_FIELD = 4
+"""In proc(5)."""
+
 _CPU_FIELDS = (14, 15, 16, 17)
 """User and system time, its own and of the children it waited for, by their numbers in proc(5)."""
 
@@ -146,8 +150,20 @@ class ScriptProcess:
             return False
         if not self._reported.endswith(b"\n"):
             return False
-        self.pid = int(self._reported)
+        told = bytes(self._reported).split(b"\n")[-2]
+        self._reported.clear()
+        if not self._is_launcher(told):
+            return False
+        self.pid = int(told)
         return True
+
+    def _is_launcher(self, told: bytes) -> bool:
+        """A package's build inherits the pipe and may write anything into it; a process of uv's it must be."""
+        if not told.isdigit() or len(told) > _PID_DIGITS:
+            return False
+        if int(told) == self.uv_pid or not tree.HAS_PROC:
+            return True
+        return tree.stat_field(int(told), _PARENT_FIELD) == str(self.uv_pid)
 
     def let_go(self) -> None:
         """The launcher becomes the script."""
