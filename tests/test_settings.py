@@ -336,3 +336,12 @@ def test_help_shows_each_setting_on_one_line(capsys: pytest.CaptureFixture[str])
         assert sum(line.startswith(f"  --{name.replace('_', '-')} ") for line in lines) == 1, name
     assert all(len(line) <= 110 for line in lines)
     assert any(ENV_PREFIX in line for line in lines)
+
+
+def test_a_flag_takes_back_what_a_variable_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHON_EXEC_SANDBOX_STRUCTURED_OUTPUT", "true")
+    assert settings_of().structured_output
+    assert not settings_of("--structured-output=false").structured_output
+    assert settings_of("--structured-output=on").structured_output
+    with pytest.raises(ConfigurationError, match="--structured-output maybe is neither true nor false"):
+        settings_of("--structured-output=maybe")

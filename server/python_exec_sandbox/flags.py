@@ -3,7 +3,7 @@
 import argparse
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -123,11 +123,32 @@ def parse_command(argv: Sequence[str]) -> Command:
     """What the command line ``argv`` asks for; only the flags that are on it are in ``flags``.
 
     Options may stand before ``run``. What follows its file is the script's, and everything after ``--``.
+    A switch may have a value (``--structured-output=false``): else none could undo what a variable or a file says.
 
     Raises:
         ConfigurationError: it can't be understood; one line.
         SystemExit: help or the version was printed.
     """
+    own, script_args = _split(argv)
+    words, switches = _without_switch_values(own)
+    command = _parse([*words, *(("--", *script_args) if "--" in argv else ())])
+    return replace(command, flags={**command.flags, **switches}) if switches else command
+
+
+def _without_switch_values(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """``words`` without switches that have a value, and these by the names of their settings."""
+    fields = Settings.model_fields.items()
+    switches = {f"--{name.replace('_', '-')}": name for name, field in fields if field.annotation is bool}
+    valued = {
+        word: word.partition("=") for word in words if "=" in word and word.partition("=")[0] in switches
+    }
+    return (
+        [word for word in words if word not in valued],
+        {switches[option]: value for option, _, value in valued.values()},
+    )
+
+
+def _parse(argv: Sequence[str]) -> Command:
     own, script_args = _split(argv)
     at = _command_at(own)
     match own[at : at + 1]:
@@ -135,9 +156,9 @@ def parse_command(argv: Sequence[str]) -> Command:
             return _run_command([*own[:at], *own[at + 1 :]], script_args)
         case ["help"]:
             about = [word for word in own[at + 1 : at + 2] if word in {"run", "doctor", "prune"}]
-            return parse_command([*about, "--help"])
+            return _parse([*about, "--help"])
         case ["version"]:
-            return parse_command(["--version"])
+            return _parse(["--version"])
     if script_args:
         raise ConfigurationError("arguments after -- belong to a script: use the run command (see --help)")
     match own[at : at + 1]:
