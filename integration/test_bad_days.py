@@ -172,7 +172,7 @@ async def test_ten_megabytes_of_script_get_an_answer_and_the_server_answers_othe
                     asked = time.monotonic()
                     await server.client.list_tools()
                     worst = max(worst, time.monotonic() - asked)
-                    await anyio.sleep(0.1)
+                    await anyio.sleep(0.1)  # the pace at which a client asks
         assert text_of(results[0]).startswith(ending), text_of(results[0])[:2000]
         assert worst < MESSAGE_SECONDS
         await works(server)

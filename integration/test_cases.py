@@ -144,7 +144,7 @@ async def test_c9_endless_output_is_bounded(server: RunningServer, flood: str) -
             await server.client.list_tools()
             worst = max(worst, time.monotonic() - asked)
             peak = max(peak, resident_bytes(server.pid))
-            await anyio.sleep(0.2)
+            await anyio.sleep(0.2)  # the pace at which it is asked and measured
     assert time.monotonic() - start <= 10 + 3
     assert shown.startswith(("timed out after 10 s", "output limit"))
     assert "000000001 xxx" in shown
@@ -289,7 +289,7 @@ async def test_w7_two_gigabytes_of_output_do_not_grow_the_server(server: Running
         tasks.start_soon(run)
         while not shown:
             peak = max(peak, resident_bytes(server.pid))
-            await anyio.sleep(0.2)
+            await anyio.sleep(0.2)  # samples another program
     assert peak - before < GROWTH_BYTES
     assert "FIRST" in shown
     assert shown.startswith(("exit 0", "output limit"))

@@ -389,7 +389,7 @@ async def test_cancelling_the_only_waiter_ends_its_builder(
                 calls.cancel_scope.cancel()
             with connection, anyio.fail_after(2):
                 while engine.containers_of(server.pid):
-                    await anyio.sleep(0.05)
+                    await anyio.sleep(0.05)  # polls the engine
 
 
 async def test_importing_pandas_from_the_store_beside_a_fresh_uv_run(

@@ -163,7 +163,7 @@ async def test_when_the_server_is_ended_nothing_of_its_scripts_is_left(
     await _until_dead(tmp_path, pids, end)
     with anyio.fail_after(KILL_SECONDS):
         while list((tmp_path / "runs").iterdir()):
-            await anyio.sleep(0.02)
+            await anyio.sleep(0.02)  # polls other programs
 
 
 @linux_only
@@ -281,7 +281,7 @@ def test_the_command_run_says_it_on_stderr_and_passes_the_rest_through() -> None
 async def _written(pids: Path, count: int = 4) -> None:
     with anyio.fail_after(30):
         while not pids.exists() or len(pids.read_text().split()) < count:
-            await anyio.sleep(0.02)
+            await anyio.sleep(0.02)  # polls other programs
 
 
 async def _gone(pids: Path, count: int = 4) -> None:
@@ -290,7 +290,7 @@ async def _gone(pids: Path, count: int = 4) -> None:
     assert len(found) == count
     with anyio.move_on_after(KILL_SECONDS):
         while any(map(is_running, found)):
-            await anyio.sleep(0.02)
+            await anyio.sleep(0.02)  # polls other programs
     assert not [pid for pid in found if is_running(pid)]
 
 

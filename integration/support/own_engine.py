@@ -79,7 +79,7 @@ class OwnEngine:
         while not self._answers():
             assert self._process.poll() is None, f"it ended at once: {self._last_words()}"
             assert time.monotonic() < deadline, f"no answer after {START_SECONDS:g} s: {self._last_words()}"
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)  # polls another program
 
     def stop(self) -> None:
         """As its service manager stops it: it ends its containers and leaves."""
@@ -150,7 +150,7 @@ class OwnEngine:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            time.sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)  # polls another program
 
     def _pids(self) -> list[int]:
         """Processes of the engine, which were started with a path of ours, and of its containers."""

@@ -288,7 +288,7 @@ class Settings(BaseSettings):
     @property
     def can_install(self) -> bool:
         """Whether packages can be had: a builder has a network, whatever scripts have."""
-        return self.sandbox_backend is Backend.DOCKER or self.network is not Network.NONE
+        return not self.is_unsandboxed or self.network is not Network.NONE
 
     def sandbox_limits(self) -> SandboxLimits:
         """The limits that each sandbox is made with."""

@@ -346,3 +346,11 @@ def test_all_settings_are_shown_with_their_values() -> None:
     assert "--memory 1GiB" in shown["given"]
     for name in Settings.model_fields:
         assert f"--{name.replace('_', '-')} " in shown["given"] + ", " + shown["default"]
+
+
+def test_packages_are_installed_without_a_network_for_scripts_too() -> None:
+    for backend in (Backend_.DOCKER, Backend_.NATIVE):
+        settings = Settings(ca_bundle=None, network=Network.NONE, sandbox_backend=backend)
+        assert settings.can_install
+        shown = {row.name: row.value for part in sections(settings, Environment()) for row in part.rows}
+        assert shown["installation"] == "120 s"

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
-from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
-from mcp_types import CallToolResult, ToolAnnotations
+from mcp_types import CallToolResult
 
 from python_exec_sandbox.api.argument_shapes import Arguments, Shape
 from python_exec_sandbox.api.row import without_home
 from python_exec_sandbox.api.runtime import Runtime
 from python_exec_sandbox.api.tool_call import (
     META_PREFIX,
-    AsSent,
     answer,
     faulty,
     load,
+    reading_tool,
     refused,
     with_progress,
 )
@@ -124,11 +123,10 @@ def _cleaned(value: Any) -> Any:
 
 def check_environment_tool(settings: Settings, runtime: Runtime) -> Tool:
     """The tool with all that ``tools/list`` shows of it."""
-    title = "Check the sandbox environment"
-    return Tool(
-        fn=CheckEnvironment(settings, runtime).call,
+    return reading_tool(
+        CheckEnvironment(settings, runtime).call,
         name=TOOL_NAME,
-        title=title,
+        title="Check the sandbox environment",
         description=(
             "Show what scripts are run with, and whether they can be run at all: Python versions, uv, the container"
             " engine and the image, the isolation and the limits as measured inside a sandbox (user, capabilities,"
@@ -138,14 +136,4 @@ def check_environment_tool(settings: Settings, runtime: Runtime) -> Tool:
             " begin with ! are not as they should be and say what to do. No code of yours is run."
         ),
         parameters={"type": "object", "properties": {}},
-        fn_metadata=AsSent(arg_model=ArgModelBase),
-        is_async=True,
-        context_kwarg="context",
-        annotations=ToolAnnotations(
-            title=title,
-            read_only_hint=True,
-            destructive_hint=False,
-            idempotent_hint=True,
-            open_world_hint=False,
-        ),
     )

@@ -182,7 +182,7 @@ def _limits(settings: Settings, measured: Measured) -> Iterator[Row]:
 
 def _kept_limits(settings: Settings) -> Iterator[Row]:
     yield Row("run time", f"{settings.default_timeout:g} s, at most {settings.max_timeout:g} s")
-    if settings.network is not Network.NONE:
+    if settings.can_install:
         yield Row("installation", f"{settings.install_timeout:g} s")
     yield Row(
         "output",

@@ -8,13 +8,12 @@ import anyio
 import anyio.to_thread
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
-from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
-from mcp_types import CallToolResult, ToolAnnotations
+from mcp_types import CallToolResult
 from pydantic import AfterValidator, BeforeValidator, StrictStr
 
 from python_exec_sandbox.api.argument_shapes import Arguments, Shape
 from python_exec_sandbox.api.execute_python import FRAME_CHARS, INLINE_OUTPUT_BYTES
-from python_exec_sandbox.api.tool_call import META_PREFIX, AsSent, answer, faulty, refused
+from python_exec_sandbox.api.tool_call import META_PREFIX, answer, faulty, reading_tool, refused
 from python_exec_sandbox.errors import RequestError, SandboxError
 from python_exec_sandbox.model.result import OutputStream
 from python_exec_sandbox.run.outputs import OutputStore
@@ -188,12 +187,11 @@ def _data(asked: ReadArguments, part: Page, captured: Captured) -> dict[str, Any
 
 def read_output_tool(settings: Settings, outputs: OutputStore) -> Tool:
     """The tool with all that ``tools/list`` shows of it."""
-    title = "Read what a run printed"
     most = max(MOST_CHARACTERS, settings.show_chars)
-    return Tool(
-        fn=ReadOutput(settings, outputs).call,
+    return reading_tool(
+        ReadOutput(settings, outputs).call,
         name=TOOL_NAME,
-        title=title,
+        title="Read what a run printed",
         description=(
             "Read the output of a finished execute_python run, where its answer showed only the beginning and the"
             ' end. The answer\'s "left out" marker has the call that goes on from there. The first line says which'
@@ -202,16 +200,6 @@ def read_output_tool(settings: Settings, outputs: OutputStore) -> Tool:
             " says where. Only the latest runs are kept, in the server's memory; nothing is run."
         ),
         parameters=_schema(settings, most),
-        fn_metadata=AsSent(arg_model=ArgModelBase),
-        is_async=True,
-        context_kwarg="context",
-        annotations=ToolAnnotations(
-            title=title,
-            read_only_hint=True,
-            destructive_hint=False,
-            idempotent_hint=True,
-            open_world_hint=False,
-        ),
         meta={"anthropic/maxResultSizeChars": most + FRAME_CHARS},
     )
 

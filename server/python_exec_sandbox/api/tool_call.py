@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.utilities.func_metadata import FuncMetadata
-from mcp_types import CallToolResult, TextContent
+from mcp.server.mcpserver.tools import Tool
+from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetadata
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
 from python_exec_sandbox.api.progress import Progress
 from python_exec_sandbox.errors import SandboxError
@@ -72,6 +73,36 @@ async def with_progress(
     if failure is not None:
         raise failure
     return results[0]
+
+
+def reading_tool(
+    call: Callable[..., Awaitable[CallToolResult]],
+    *,
+    name: str,
+    title: str,
+    description: str,
+    parameters: dict[str, Any],
+    meta: dict[str, Any] | None = None,
+) -> Tool:
+    """A tool that runs no code of the caller's and changes nothing, with all that ``tools/list`` shows of it."""
+    return Tool(
+        fn=call,
+        name=name,
+        title=title,
+        description=description,
+        parameters=parameters,
+        fn_metadata=AsSent(arg_model=ArgModelBase),
+        is_async=True,
+        context_kwarg="context",
+        annotations=ToolAnnotations(
+            title=title,
+            read_only_hint=True,
+            destructive_hint=False,
+            idempotent_hint=True,
+            open_world_hint=False,
+        ),
+        meta=meta,
+    )
 
 
 def answer(

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
-from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
-from mcp_types import CallToolResult, ToolAnnotations
+from mcp_types import CallToolResult
 from pydantic import StrictStr
 
 from python_exec_sandbox.api.argument_shapes import Arguments, Shape
@@ -24,10 +23,10 @@ from python_exec_sandbox.api.refusals import short_refusal
 from python_exec_sandbox.api.runtime import Runtime
 from python_exec_sandbox.api.tool_call import (
     META_PREFIX,
-    AsSent,
     answer,
     faulty,
     load,
+    reading_tool,
     refused,
     with_progress,
 )
@@ -198,17 +197,16 @@ def _cleaned(complaint: "Complaint") -> dict[str, Any]:
 
 def validate_script_tool(settings: Settings, runtime: Runtime) -> Tool:
     """The tool with all that ``tools/list`` shows of it."""
-    title = "Check a Python script without running it"
     schema = input_schema(settings)
     properties = {name: schema["properties"][name] for name in ARGUMENTS}
     properties["script"] = {
         "type": "string",
         "description": "Python source to check, as in a file of its own.",
     }
-    return Tool(
-        fn=ValidateScript(settings, runtime).call,
+    return reading_tool(
+        ValidateScript(settings, runtime).call,
         name=TOOL_NAME,
-        title=title,
+        title="Check a Python script without running it",
         description=(
             "Check a Python script without running it: nothing of it is executed and no package is installed."
             ' Reports all problems at once, with line numbers: the "# /// script" block (PEP 723), the dependencies'
@@ -217,14 +215,4 @@ def validate_script_tool(settings: Settings, runtime: Runtime) -> Tool:
             " long scripts and before long runs; for short ones execute_python is as quick and says the same."
         ),
         parameters={"type": "object", "properties": properties, "required": ["script"]},
-        fn_metadata=AsSent(arg_model=ArgModelBase),
-        is_async=True,
-        context_kwarg="context",
-        annotations=ToolAnnotations(
-            title=title,
-            read_only_hint=True,
-            destructive_hint=False,
-            idempotent_hint=True,
-            open_world_hint=False,
-        ),
     )

@@ -20,7 +20,7 @@ async def reap_forever(driver: Driver, interval: float, reaped: Callable[[int], 
     """
     while True:
         await _sweep(driver, reaped)
-        await anyio.sleep(interval)
+        await anyio.sleep(interval)  # nothing tells of a server that died
 
 
 async def _sweep(driver: Driver, reaped: Callable[[int], None]) -> None:

@@ -74,7 +74,7 @@ class ContainerKeeper:
         with anyio.move_on_after(ASK_SECONDS):
             if not await self._engine.answers():
                 return False
-            await anyio.sleep(_ASK_AGAIN_SECONDS)
+            await anyio.sleep(_ASK_AGAIN_SECONDS)  # an engine that is going may answer once more
             return await self._engine.answers()
         return False
 

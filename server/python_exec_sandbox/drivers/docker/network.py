@@ -117,7 +117,7 @@ async def _thin_out(gateway: "Gateway", found: list[FoundNetwork]) -> None:
             left -= 1
         except EngineRefused as refusal:
             left -= refusal.is_missing
-    # Other servers are at it in the same moment.
+    # Other servers are at it in the same moment: the jitter lets one of them win.
     await anyio.sleep(random.uniform(*_PAUSE_SECONDS))  # noqa: S311  # no secret
 
 
