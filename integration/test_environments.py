@@ -299,20 +299,39 @@ async def test_what_fails_is_said_in_words_and_the_script_does_not_start(
             assert not re.search(r"Resolved|Downloading|--no-build", text), (what, text)
 
 
-async def test_an_index_that_never_answers_meets_the_limit_of_installing_and_leaves_nothing(
-    start_server: StartServer, store: str, engine: Engine
-) -> None:
+@pytest.fixture
+def silent_file(engine: Engine) -> Iterator[str]:
+    """The address of a wheel whose server takes connections and never answers."""
     gateway = engine.client.networks.get("python-exec-sandbox").attrs["IPAM"]["Config"][0]["Gateway"]
     with socket.create_server((gateway, 0)) as listener:
-        address = f"http://{gateway}:{listener.getsockname()[1]}/slow-1.0-py3-none-any.whl"
-        async with start_server("--store", store, "--install-timeout", "3", "--pool-size", "1") as server:
-            result = await server.execute("print('never')", dependencies=[f"slow @ {address}"])
-            text = text_of(result)
-            assert text.startswith("timed out while installing: limit 3 s"), text
-            assert "The script did not start." in text
-            quick = await server.execute("print('after')", timeout_seconds=1)
-            assert "after" in text_of(quick)
+        yield f"http://{gateway}:{listener.getsockname()[1]}/slow-1.0-py3-none-any.whl"
+
+
+async def test_an_index_that_never_answers_meets_the_limit_of_installing_and_leaves_nothing(
+    start_server: StartServer, store: str, engine: Engine, silent_file: str
+) -> None:
+    async with start_server("--store", store, "--install-timeout", "3", "--pool-size", "1") as server:
+        result = await server.execute("print('never')", dependencies=[f"slow @ {silent_file}"])
+        text = text_of(result)
+        assert text.startswith("timed out while installing: limit 3 s"), text
+        assert "The script did not start." in text
+        quick = await server.execute("print('after')", timeout_seconds=1)
+        assert "after" in text_of(quick)
     assert in_store(engine, store, "ls /store/envs | wc -l").strip() == "0"
+
+
+async def test_c13_progress_of_an_installation_names_it(
+    start_server: StartServer, store: str, silent_file: str
+) -> None:
+    told: list[str] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message or "")
+
+    arguments = {"script": "print('never')", "dependencies": [f"slow @ {silent_file}"]}
+    async with start_server("--store", store, "--install-timeout", "3", "--pool-size", "1") as server:
+        await server.client.call_tool("execute_python", arguments, progress_callback=note)
+    assert any("installing slow" in words for words in told), told
 
 
 async def test_install_time_does_not_count_against_the_run(start_server: StartServer, store: str) -> None:

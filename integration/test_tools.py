@@ -397,17 +397,6 @@ async def test_c13_progress_comes_at_least_every_20_seconds_and_never_after_the_
     assert len(told) == count
 
 
-async def test_c13_progress_of_an_installation_names_it(server: RunningServer) -> None:
-    told: list[str] = []
-
-    async def note(progress: float, total: float | None, message: str | None) -> None:
-        told.append(message or "")
-
-    arguments = {"script": "import time; time.sleep(1.5)", "dependencies": ["numpy"]}
-    await server.client.call_tool("execute_python", arguments, progress_callback=note)
-    assert any("installing numpy" in words for words in told), told
-
-
 BLOCK = (
     '# /// script\n# dependencies = ["humanize"]\n# ///\nimport humanize; print(humanize.intcomma(12345))\n'
 )
