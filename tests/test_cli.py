@@ -77,6 +77,9 @@ def test_version_and_help_are_printed() -> None:
     assert b"--pool-size NUMBER" in run("--help").stdout
     assert run("help").stdout == run("--help").stdout
     assert run("help", "run").stdout == run("run", "--help").stdout
+    misspelt = run("help", "docter")
+    assert misspelt.returncode == 2
+    assert b"unknown command docter; did you mean doctor?" in misspelt.stderr
     assert b"Exit codes" in run("run", "--help").stdout
 
 

@@ -155,8 +155,10 @@ def _parse(argv: Sequence[str]) -> Command:
         case ["run"]:
             return _run_command([*own[:at], *own[at + 1 :]], script_args)
         case ["help"]:
-            about = [word for word in own[at + 1 : at + 2] if word in {"run", "doctor", "prune"}]
-            return _parse([*about, "--help"])
+            about = own[at + 1 : at + 2]
+            if about and about[0] not in COMMANDS:
+                raise _unknown(about[0])
+            return _parse([*(word for word in about if word not in {"help", "version"}), "--help"])
         case ["version"]:
             return _parse(["--version"])
     if script_args:
@@ -167,15 +169,15 @@ def _parse(argv: Sequence[str]) -> Command:
         case ["prune"]:
             return _prune_command([*own[:at], *own[at + 1 :]])
         case [word]:
-            close = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.7)
-            meant = (
-                f"did you mean {close[0]}?"
-                if close
-                else f"a script is run by: {PROGRAM} run FILE (see --help)"
-            )
-            raise ConfigurationError(f"unknown command {word}; {meant}")
+            raise _unknown(word)
     known = vars(_parser(PROGRAM, DESCRIPTION, OVERVIEW, EPILOG).parse_args(own))
     return ServeCommand(config=known.pop("config", None), flags=known)
+
+
+def _unknown(word: str) -> ConfigurationError:
+    close = difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.7)
+    meant = f"did you mean {close[0]}?" if close else f"a script is run by: {PROGRAM} run FILE (see --help)"
+    return ConfigurationError(f"unknown command {word}; {meant}")
 
 
 def _command_at(words: Sequence[str]) -> int:

@@ -111,6 +111,8 @@ async def test_a_stream_on_which_nothing_was_printed_says_so() -> None:
         ({"offset": -6}, "offset -6 is outside"),
         ({"offset": "soon"}, "offset: is not a whole number. Accepted: such as 8000."),
         ({"offset": True}, "offset: is not a whole number."),
+        ({"offset": "--5"}, "offset: is not a whole number. Accepted: such as 8000."),
+        ({"offset": 1e308}, "offset: is not a whole number. Accepted: such as 8000."),
         ({"limit": 0}, "limit must be at least 1, not 0."),
         ({"limit": 1.5}, "limit: is not a whole number."),
     ],

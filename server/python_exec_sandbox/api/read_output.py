@@ -1,5 +1,6 @@
 """The tool ``read_output``: what a finished run printed, part by part."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -29,14 +30,17 @@ META_KEY = f"{META_PREFIX}output"
 MOST_CHARACTERS = 40_000
 """Of one answer. Clients move what is longer into a file, or cut it."""
 
+LARGEST_NUMBER = 2**53
+"""Above it a JSON number no longer stands for one whole number."""
+
 
 def _whole_number(value: object) -> object:
     """A whole number from what stands for one, such as ``"8,000"`` or ``8000.0``."""
     if isinstance(value, str):
         plain = value.strip().replace(",", "").replace("_", "")
-        if plain.lstrip("+-").isdecimal() and len(plain) < 20:
+        if re.fullmatch(r"[+-]?[0-9]+", plain) and len(plain) < 20:
             return int(plain)
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) < LARGEST_NUMBER:
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("is not a whole number. Accepted: such as 8000")  # noqa: TRY004  # pydantic's own
