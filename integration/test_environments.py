@@ -2,23 +2,21 @@
 
 import io
 import re
-import secrets
 import socket
 import statistics
 import sys
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import anyio
 import pytest
-from docker.errors import NotFound
 from mcp.types import CallToolResult
 
 from integration.support.engine import Engine, sandbox_image
 from integration.support.servers import RunningServer, StartServer, text_of
+from integration.support.stores import in_store, own_store
 from integration.support.wheels import FileServer, file_server, source_distribution, wheel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -29,14 +27,8 @@ META = "io.github.python-exec-sandbox/run"
 @pytest.fixture
 def store(engine: Engine) -> Iterator[str]:
     """The name of a volume of this test's own."""
-    name = f"python-exec-sandbox-test-{secrets.token_hex(4)}"
-    yield name
-    with suppress(NotFound):
-        volume = engine.client.volumes.get(name)
-        for container in engine.client.containers.list(all=True, filters={"volume": name}):
-            with suppress(NotFound):
-                container.remove(force=True)
-        volume.remove(force=True)
+    with own_store(engine) as name:
+        yield name
 
 
 @pytest.fixture
@@ -51,20 +43,6 @@ def environment_of(result: CallToolResult) -> dict[str, Any]:
     found = result.meta[META]["environment"]
     assert isinstance(found, dict), text_of(result)
     return found
-
-
-def in_store(engine: Engine, store: str, script: str) -> str:
-    """What a shell that may see everything prints of the store."""
-    output = engine.client.containers.run(
-        sandbox_image(engine),
-        ["-c", script],
-        entrypoint="/bin/sh",
-        user="0:0",
-        remove=True,
-        network_mode="none",
-        volumes={store: {"bind": "/store", "mode": "ro"}},
-    )
-    return str(output.decode())
 
 
 def content_of(engine: Engine, store: str) -> str:

@@ -39,6 +39,7 @@ def test_each_setting_has_a_flag_that_reaches_it() -> None:
         "network": ("none", Network.NONE),
         "resolution_ttl": ("00:10:00", 600.0),
         "store": ("my-store", "my-store"),
+        "store_size": ("1GiB", 1024 * MIB),
         "docker_host": ("tcp://engine:1", "tcp://engine:1"),
         "runtime": ("runsc", "runsc"),
         "image": ("a:b", "a:b"),

@@ -76,7 +76,8 @@ def file_server(client: docker.DockerClient) -> Iterator[FileServer]:
             self.send_response(404 if body is None else 200)
             self.send_header("Content-Length", str(len(body or b"")))
             self.end_headers()
-            self.wfile.write(body or b"")
+            if self.command != "HEAD":
+                self.wfile.write(body or b"")
 
         def do_HEAD(self) -> None:
             self.do_GET()

@@ -60,6 +60,29 @@ def held(path: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[None
 
 
 @contextlib.contextmanager
+def shared(path: str, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Hold the lock file ``path`` beside others that hold it so; the file stays."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if not _locked(fd, fcntl.LOCK_SH):
+            on_wait()
+            fcntl.flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def alone(path: str) -> Iterator[bool]:
+    """Whether nobody holds the lock file ``path``; if so it is held meanwhile. The file stays."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield _locked(fd)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
 def left_behind(path: str) -> Iterator[bool]:
     """Whether nobody holds the lock file ``path``; if so it is held meanwhile, and removed afterwards."""
     try:
@@ -77,9 +100,9 @@ def left_behind(path: str) -> Iterator[bool]:
         os.close(fd)
 
 
-def _locked(fd: int) -> bool:
+def _locked(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -1,5 +1,6 @@
 """uv, as the builder uses it: resolves and installs wheels, and never runs what it installed."""
 
+import errno
 import os
 import re
 import signal
@@ -12,6 +13,9 @@ SAID_BYTES = 64 * 1024
 """How much of what uv says is kept; its last lines name the cause."""
 
 PASSED_ON = ("SSL_CERT_FILE",)
+
+_NO_ROOM = re.compile(r"\(os error (?:28|122)\)|no space left on device", re.IGNORECASE)
+"""Linux's numbers for a full disk and a full quota."""
 
 _DOWNLOADING = re.compile(r"\s*Downloading (\S+) \(([\d.]+)\s*([KMG]?i?B)\)")
 
@@ -84,7 +88,10 @@ class Installer:
         if status == -signal.SIGKILL:
             raise InstallerKilled
         if status:
-            raise InstallerFailed(said.decode("utf-8", "replace"))
+            text = said.decode("utf-8", "replace")
+            if _NO_ROOM.search(text):
+                raise OSError(errno.ENOSPC, text)
+            raise InstallerFailed(text)
 
     def _pass_on(self, text: str) -> None:
         for match in _DOWNLOADING.finditer(text):

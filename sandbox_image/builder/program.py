@@ -14,10 +14,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .bytecode import compile_modules, existing, share
 from .installer import Installer, InstallerFailed, InstallerKilled
+from .room import Room, size_of
 from .store import Environment, Resolution, Store
 
 MAX_REQUEST_BYTES = 256 * 1024
@@ -26,14 +27,26 @@ _PINNED = re.compile(r"[\w.-]+(\[[^\]]*\])?\s*===?\s*[^,*;\s]+\s*(;.*)?")
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
+LEAST_FREE_BYTES = 256 * 1024
+"""With less on the disk, something of the last build is missing: what could not be compiled is left out in silence."""
+
+_ID = re.compile(r"[0-9a-f]{32}")
+
 
 @dataclass(frozen=True)
 class Request:
-    """What to build. A resolution older than ``resolution_seconds`` is made again unless all is pinned."""
+    """What to build. A resolution older than ``resolution_seconds`` is made again unless all is pinned.
+
+    The store may take ``store_bytes``; ``used`` are environments that the server gave to runs without asking
+    here, and how many seconds ago.
+    """
 
     python: str
     requirements: list[str]
     resolution_seconds: float
+    task: str = "build"
+    store_bytes: int = 10 * 1024**3
+    used: dict[str, float] = field(default_factory=dict)
 
     @property
     def is_pinned(self) -> bool:
@@ -45,12 +58,25 @@ class Request:
         """Raises ``ValueError`` when it isn't one."""
         match json.loads(line):
             case {
+                "task": str(task),
                 "python": str(python),
                 "requirements": [*requirements],
                 "resolution_seconds": int() | float() as seconds,
-            } if requirements and all(isinstance(one, str) and one.isprintable() for one in requirements):
-                return cls(python, sorted(requirements), float(seconds))
-        raise ValueError("not a request for an environment")
+                "store_bytes": int(store_bytes),
+                "used": dict(used),
+            } if all(isinstance(one, str) and one.isprintable() for one in requirements):
+                if task in TASKS and (requirements or task == "trim"):
+                    return cls(python, sorted(requirements), float(seconds), task, store_bytes, _uses(used))
+        raise ValueError("not a request")
+
+
+TASKS = ("build", "trim")
+
+
+def _uses(used: dict[str, object]) -> dict[str, float]:
+    if not all(_ID.fullmatch(name) and isinstance(ago, int | float) for name, ago in used.items()):
+        raise ValueError("not the names of environments")
+    return {name: float(str(ago)) for name, ago in used.items()}
 
 
 class Program:
@@ -66,10 +92,16 @@ class Program:
 
     def answer(self, request: Request) -> dict[str, object]:
         """The result message for ``request``."""
-        if request.python not in self._pythons:
-            return failed("installer", f"error: no Python {request.python}, but {', '.join(self._pythons)}")
+        room = Room(self._store, request.store_bytes, self._tell)
         try:
-            return self._build(request, Base.of(request.python, self._pythons[request.python]))
+            self._store.note_uses(request.used)
+            if request.task == "trim":
+                return {"type": "trimmed", "freed": room.empty()}
+            if request.python not in self._pythons:
+                return failed(
+                    "installer", f"error: no Python {request.python}, but {', '.join(self._pythons)}"
+                )
+            return self._built(request, room)
         except InstallerFailed as error:
             return failed("installer", str(error))
         except (InstallerKilled, MemoryError):
@@ -79,9 +111,29 @@ class Program:
                 return failed("no_room")
             raise
 
+    def _built(self, request: Request, room: Room) -> dict[str, object]:
+        """The environment, with what was not used for a long time out of its way if the disk is full."""
+        base = Base.of(request.python, self._pythons[request.python])
+        try:
+            answer = self._build(request, base)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            self._tell("the disk is full; making room in the store")
+            if not room.make():
+                raise
+            try:
+                answer = self._build(request, base)
+            except BaseException:
+                room.tidy()
+                raise
+        if not answer["reused"]:
+            room.keep()
+        return answer
+
     def _build(self, request: Request, base: "Base") -> dict[str, object]:
         key = digest("request", base.fingerprint, *request.requirements)
-        with self._store.locked(key, self._tell_wait):
+        with self._store.cache_in_use(self._tell_wait), self._store.locked(key, self._tell_wait):
             remembered = self._store.resolution(key)
             resolution = self._fresh(request, base, key, remembered)
             try:
@@ -130,7 +182,8 @@ class Program:
                 return found, True
             name = secrets.token_hex(16)  # that nobody can guess: scripts can enter what they know by name
             with self._store.building(name):
-                environment = Environment(name, self._make(base, name, resolution.lock))
+                packages = self._make(base, name, resolution.lock)
+                environment = Environment(name, packages, size_of(self._store.folder_of(name)))
                 self._store.publish(key, environment)
             return environment, False
 
@@ -150,6 +203,7 @@ class Program:
         brought = existing(site)
         compile_modules(base.python, site)
         share(site, self._store.cache, brought, f"cpython-{base.version.replace('.', '')}")
+        self._store.check_free(LEAST_FREE_BYTES)
         return packages_in(site)
 
 

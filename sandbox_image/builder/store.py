@@ -5,7 +5,10 @@
     /store             0711   scripts see all of it read-only, and can enter what they know by name
     /store/cache       0700   uv's
     /store/index       0700   requests/ (which lock a request led to), environments/ (which of them are whole),
-                              building/ (one held lock for each that isn't yet), locks/
+                              building/ (one held lock for each that isn't yet, or no longer), locks/;
+                              cache.lock (held by who works with uv's cache), measured.json
+    /store/leases      0700   one file for each environment, which a sandbox's runner holds locked as long as it
+                              lives, however it ends; its time is the last use's
     /store/facts       0700   what uv knows of each environment's Python, for sandboxes to begin with; apart from
                               the environments, in which packages can put files anywhere
     /store/envs        0711   one folder for each environment, with a name that nobody can guess
@@ -15,16 +18,24 @@ builder is debris.
 """
 
 import contextlib
+import errno
+import glob
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from .files import PART, held, left_behind, read_record, write_record
+from .files import PART, alone, held, left_behind, read_record, shared, write_record
 
 STALE_PART_SECONDS = 600.0
 """A record is written in a millisecond."""
+
+STALE_REQUEST_SECONDS = 90 * 86_400.0
+"""Who asks for pinned versions after so long has them resolved once more."""
+
+SPARED_SECONDS = 120.0
+"""After it was asked for, an environment stays, though no sandbox holds it yet: its run may be in a queue."""
 
 STALE_DOWNLOAD_SECONDS = 6 * 3600.0
 """uv's own unfinished files; no build may take as long."""
@@ -40,10 +51,21 @@ class Resolution:
 
 @dataclass(frozen=True)
 class Environment:
-    """A whole environment: its name below ``envs`` and the packages in it."""
+    """A whole environment: its name below ``envs``, the packages in it, and the bytes that it takes, though it
+    may share them."""
 
     id: str
     packages: list[list[str]]
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the whole store took at a time, and how much its environments added up to then."""
+
+    total: int
+    environments: int
+    at: float
 
 
 class Store:
@@ -61,6 +83,7 @@ class Store:
         for name in ("requests", "environments", "building", "locks"):
             _folder(os.path.join(self._index, name), 0o700)
         _folder(self._facts, 0o700)
+        _folder(os.path.join(root, "leases"), 0o700)
         _folder(self._envs, 0o711)
 
     def locked(self, key: str, on_wait: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
@@ -85,18 +108,70 @@ class Store:
 
     def environment(self, key: str) -> Environment | None:
         """The whole environment of ``key``, marked as used now."""
-        path = self._path("environments", key + ".json")
-        match read_record(path):
+        match read_record(self._path("environments", key + ".json")):
             case {"id": str(name), "packages": list(packages)} if os.path.exists(self.python_of(name)):
-                with contextlib.suppress(FileNotFoundError):
-                    os.utime(path)
+                with open(self._lease(name), "a", encoding="ascii"):
+                    os.utime(self._lease(name))
                 return Environment(name, packages)
         return None
 
     def publish(self, key: str, environment: Environment) -> None:
         """From now on it is whole."""
-        record: dict[str, object] = {"id": environment.id, "packages": environment.packages}
-        write_record(self._path("environments", key + ".json"), record)
+        record: dict[str, object] = {
+            "id": environment.id,
+            "packages": environment.packages,
+            "size": environment.size,
+        }
+        with open(self._lease(environment.id), "w", encoding="ascii"):
+            write_record(self._path("environments", key + ".json"), record)
+
+    def note_uses(self, uses: dict[str, float]) -> None:
+        """Environments that a server gave to runs by itself, with the seconds since then."""
+        now = time.time()
+        for name, ago in uses.items():
+            with contextlib.suppress(FileNotFoundError):
+                lease = self._lease(name)
+                os.utime(lease, (now, max(os.stat(lease).st_mtime, now - ago)))
+
+    def by_last_use(self) -> list[tuple[str, str]]:
+        """Keys and names of all whole environments, those first that were not used for the longest time."""
+        found = [(self._used_at(name), key, name) for key, name, _ in self._records()]
+        return [(key, name) for _, key, name in sorted(found)]
+
+    def evict(self, key: str, name: str, spare_seconds: float = SPARED_SECONDS) -> bool:
+        """Remove an environment unless a sandbox holds it, or it was asked for within ``spare_seconds``.
+
+        Killed halfway it leaves what the next builder sweeps.
+        """
+        with alone(self._lease(name)) as is_free:
+            if not is_free or time.time() - self._used_at(name) < spare_seconds:
+                return False
+            with held(self._path("building", name)):
+                os.unlink(self._path("environments", key + ".json"))
+                self._remove(name)
+            return True
+
+    def sum_of_environments(self) -> int:
+        """What all whole environments would take if they shared nothing."""
+        return sum(size for _, _, size in self._records())
+
+    def _records(self) -> Iterator[tuple[str, str, int]]:
+        """Key, name and size of each whole environment."""
+        folder = self._path("environments")
+        for file in os.listdir(folder):
+            match read_record(os.path.join(folder, file)):
+                case {"id": str(name), **more}:
+                    size = more.get("size")
+                    yield file.removesuffix(".json"), name, size if isinstance(size, int) else 0
+
+    def _used_at(self, name: str) -> float:
+        try:
+            return os.stat(self._lease(name)).st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    def _lease(self, name: str) -> str:
+        return os.path.join(self.root, "leases", name)
 
     def folder_of(self, name: str) -> str:
         return os.path.join(self._envs, name)
@@ -118,6 +193,60 @@ class Store:
                 self._remove(name)
                 raise
 
+    # -- room ----------------------------------------------------------------------------------------
+
+    def cache_in_use(self, on_wait: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
+        """The time in which nothing may go from uv's cache."""
+        return shared(self._path("cache.lock"), on_wait)
+
+    def cache_alone(self) -> contextlib.AbstractContextManager[bool]:
+        """Whether nobody works with uv's cache; if so nobody does meanwhile."""
+        return alone(self._path("cache.lock"))
+
+    def archives(self) -> list[str]:
+        """The unpacked wheels in uv's cache, the oldest first."""
+        found = glob.glob(os.path.join(glob.escape(self.cache), "archive-v*", "*"))
+        return sorted(found, key=lambda path: os.lstat(path).st_mtime)
+
+    def unfinished(self) -> list[str]:
+        """What uv left of installations that were cut off; only while nobody works with its cache."""
+        return [
+            *glob.glob(os.path.join(glob.escape(self.cache), ".tmp*")),
+            *glob.glob(os.path.join(glob.escape(self.cache), "*", ".tmp*")),
+        ]
+
+    def rest_of_cache(self) -> list[str]:
+        """Folders of uv's cache without the unpacked wheels: answers of the index, for the most part."""
+        with os.scandir(self.cache) as found:
+            return [
+                entry.path
+                for entry in found
+                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("archive-v")
+            ]
+
+    def folders(self) -> list[str]:
+        """All of the store without overlaps: each environment, each archive, and what is neither."""
+        environments = [os.path.join(self._envs, name) for name in os.listdir(self._envs)]
+        return [*environments, *self.archives(), *self.rest_of_cache(), self._facts, self._index]
+
+    def check_free(self, size: int) -> None:
+        """Raises ``OSError`` (``ENOSPC``) when the disk has less than ``size`` bytes left."""
+        found = os.statvfs(self.root)
+        if found.f_bavail * found.f_frsize < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def measured(self) -> Measured | None:
+        """The last measure, if there is one."""
+        match read_record(self._path("measured.json")):
+            case {"total": int(total), "environments": int(environments), "at": float(at)}:
+                return Measured(total, environments, at)
+        return None
+
+    def note_measured(self, total: int) -> None:
+        record: dict[str, object] = {"total": total, "environments": self.sum_of_environments()}
+        with contextlib.suppress(OSError):  # without it everything is measured once more
+            write_record(self._path("measured.json"), record | {"at": time.time()})
+
     # -- debris --------------------------------------------------------------------------------------
 
     def sweep(self) -> int:
@@ -132,17 +261,18 @@ class Store:
                     removed += 1
         for folder in ("requests", "environments"):
             _remove_old(self._path(folder), lambda name: name.endswith(PART), STALE_PART_SECONDS)
+        _remove_old(self._path("requests"), lambda _: True, STALE_REQUEST_SECONDS)
         _remove_old(self.cache, lambda name: name.startswith(".tmp"), STALE_DOWNLOAD_SECONDS)
         return removed
 
     def _is_whole(self, name: str) -> bool:
-        folder = self._path("environments")
-        records = (read_record(os.path.join(folder, file)) for file in os.listdir(folder))
-        return any(record is not None and record.get("id") == name for record in records)
+        return any(name == whole for _, whole, _ in self._records())
 
     def _remove(self, name: str) -> None:
         for folder in (self.folder_of(name), self.facts_of(name)):
             shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._lease(name))
 
     def _path(self, *parts: str) -> str:
         return os.path.join(self._index, *parts)

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             case DoctorCommand():
                 _doctor(settings)
             case PruneCommand():
-                _prune(settings, yes=command.yes)
+                _prune(settings, command)
     except (ConfigurationError, RequestError) as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return EXIT_WRONG_USE
@@ -93,7 +93,7 @@ def _doctor(settings: Settings) -> None:
     leave(anyio.run(examine, settings, open_backend(settings, warm=False)))
 
 
-def _prune(settings: Settings, *, yes: bool) -> None:
+def _prune(settings: Settings, command: PruneCommand) -> None:
     _configure_quiet_logging(settings)
     import anyio
 
@@ -101,7 +101,8 @@ def _prune(settings: Settings, *, yes: bool) -> None:
     from python_exec_sandbox.api.prune import prune
     from python_exec_sandbox.drivers.docker.driver import DockerDriver
 
-    leave(anyio.run(partial(prune, DockerDriver(docker_options(settings)), yes=yes)))
+    driver = DockerDriver(docker_options(settings))
+    leave(anyio.run(partial(prune, driver, yes=command.yes, environments=command.environments)))
 
 
 def _run(settings: Settings, command: RunCommand) -> None:

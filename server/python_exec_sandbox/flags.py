@@ -23,7 +23,7 @@ commands:
       one script in a sandbox; its output and exit code become this command's
   {PROGRAM} doctor [options]
       whether scripts can run here, what holds in a sandbox, and what to do about what doesn't
-  {PROGRAM} prune [--yes] [options]
+  {PROGRAM} prune [--yes] [--environments] [options]
       remove old images, the unused network and containers of dead servers; lists them without --yes
   {PROGRAM} help [COMMAND] | version
 """
@@ -49,6 +49,7 @@ Exit codes: 0 when scripts can run, 1 when none can, 2 wrong use or wrong settin
 PRUNE_EPILOG = """\
 Removed is what this package made and nobody uses: containers whose server is dead, images of other versions of
 this package, its network when no container is on it. Nothing is forced, and images with names of your own stay.
+With --environments it also removes all installed packages but those that a running script uses.
 Without --yes it only lists them, and asks when it runs in a terminal.
 
 Exit codes: 0 nothing is left to remove, or it was only listed; 1 the engine kept something; 2 wrong use or no engine.
@@ -85,11 +86,12 @@ class DoctorCommand:
 
 @dataclass(frozen=True, slots=True)
 class PruneCommand:
-    """Remove what nobody uses; ``yes`` without asking."""
+    """Remove what nobody uses; ``yes`` without asking, ``environments`` the installed packages, too."""
 
     flags: dict[str, Any]
     config: Path | None
     yes: bool
+    environments: bool
 
 
 Command = ServeCommand | RunCommand | DoctorCommand | PruneCommand
@@ -240,8 +242,16 @@ def _prune_command(own: list[str]) -> PruneCommand:
         f"{PROGRAM} prune", "Removes what nobody uses from the engine.", "", PRUNE_EPILOG + "\n" + EPILOG
     )
     parser.add_argument("-y", "--yes", action="store_true", help="remove them without asking")
+    parser.add_argument(
+        "--environments", action="store_true", help="installed packages too, but what running scripts use"
+    )
     known = vars(parser.parse_args(own))
-    return PruneCommand(config=known.pop("config", None), yes=known.pop("yes", False), flags=known)
+    return PruneCommand(
+        config=known.pop("config", None),
+        yes=known.pop("yes", False),
+        environments=known.pop("environments", False),
+        flags=known,
+    )
 
 
 def _parser(program: str, description: str, overview: str, epilog: str) -> _Parser:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, ByteSize, Field, StrictStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from python_exec_sandbox.model.environment import DEFAULT_STORE_BYTES
 from python_exec_sandbox.model.limits import MIB, RUNNER_RESERVE_BYTES, SandboxLimits
 from python_exec_sandbox.run.records import SUPPORTED_PYTHONS
 from python_exec_sandbox.setting_values import (
@@ -150,6 +151,12 @@ class Settings(BaseSettings):
     )
     store: Annotated[StoreName, Flag(Group.SANDBOXES, "NAME", DEFAULT_STORE)] = Field(
         DEFAULT_STORE, description="volume that installed packages are kept in"
+    )
+    store_size: Annotated[
+        ByteSize, between(64 * MIB, 1024 * GIB, show_bytes), Flag(Group.SANDBOXES, "SIZE", "10GiB")
+    ] = Field(
+        ByteSize(DEFAULT_STORE_BYTES),
+        description="room for installed packages; beyond it those not used for longest go",
     )
     pull_policy: Annotated[
         PullPolicy, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "WHEN", "missing")

@@ -261,6 +261,7 @@ ROWS = {
     "install_timeout": Row("7", job(lambda seen: seen.limits.install_seconds)),
     "resolution_ttl": Row("60", what_a_builder_is_asked),
     "store": Row("other-store", host("Mounts"), OWN_IMAGE),
+    "store_size": Row("1GiB", what_a_builder_is_asked),
     "sandbox_backend": Row("none", what_runs_scripts, NOWHERE),
     "allow_unsandboxed": Row(True, what_runs_scripts, NOWHERE),
     "uv_path": Row("/no/such/uv", found_uv, {"sandbox_backend": "none"}),

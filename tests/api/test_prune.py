@@ -23,10 +23,10 @@ class PlayedDriver:
         self.refuses = refuses
         self.removed: list[Leftover] = []
 
-    async def leftovers(self) -> list[Leftover]:
+    async def leftovers(self, *, environments: bool = False) -> list[Leftover]:
         if self.error is not None:
             raise self.error
-        return list(self.found)
+        return [one for one in self.found if environments or one.kind is not Kind.STORE]
 
     async def remove(self, leftover: Leftover) -> None:
         if leftover in self.refuses:
@@ -38,13 +38,15 @@ class PlayedDriver:
         yield self
 
 
-async def pruned(driver: PlayedDriver, *, yes: bool = False, answer: bool | None = None) -> int:
+async def pruned(
+    driver: PlayedDriver, *, yes: bool = False, answer: bool | None = None, environments: bool = False
+) -> int:
     async def ask() -> bool:
         assert answer is not None, "nobody is to be asked"
         return answer
 
     with anyio.fail_after(5):
-        return await prune(driver.open(), yes=yes, ask=ask)
+        return await prune(driver.open(), yes=yes, ask=ask, environments=environments)
 
 
 async def test_nothing_to_remove_is_said_and_nobody_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,6 +71,15 @@ async def test_with_yes_nobody_is_asked(capsys: pytest.CaptureFixture[str]) -> N
     assert await pruned(driver, yes=True) == 0
     assert driver.removed == [OLD, NETWORK]
     assert "removed network python-exec-sandbox" in capsys.readouterr().out
+
+
+async def test_installed_packages_go_only_when_that_was_asked_for() -> None:
+    store = Leftover(Kind.STORE, "store", "installed packages", ("store",))
+    driver = PlayedDriver(OLD, store)
+    assert await pruned(driver, yes=True) == 0
+    assert driver.removed == [OLD]
+    assert await pruned(driver, yes=True, environments=True) == 0
+    assert driver.removed == [OLD, OLD, store]
 
 
 async def test_what_the_engine_keeps_is_told_and_the_rest_is_removed(

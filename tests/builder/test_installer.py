@@ -1,3 +1,4 @@
+import errno
 import stat
 from pathlib import Path
 
@@ -29,6 +30,13 @@ def test_what_uv_says_when_it_fails_is_kept(tmp_path: Path) -> None:
 def test_uv_killed_for_memory_is_told_from_uv_that_failed(tmp_path: Path) -> None:
     with pytest.raises(InstallerKilled):
         installer(tmp_path, "kill -9 $$").make("python", "folder")
+
+
+def test_a_full_disk_is_told_from_what_is_wrong_with_the_requirements(tmp_path: Path) -> None:
+    said = "error: failed to write to the cache\n  cause: No space left on device (os error 28)"
+    with pytest.raises(OSError, match="No space left") as raised:
+        installer(tmp_path, f"echo '{said}' >&2; exit 2").make("python", "folder")
+    assert raised.value.errno == errno.ENOSPC
 
 
 def test_uv_gets_no_variable_of_ours_but_the_certificates(

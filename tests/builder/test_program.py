@@ -182,6 +182,49 @@ def test_memory_and_room_that_run_out_are_named(
     assert ask()["cause"] == cause
 
 
+def test_a_full_disk_is_given_room_by_what_was_not_used_for_a_long_time(
+    ask: Ask, store: Store, installer: FakeInstaller
+) -> None:
+    installer.locks = ["six==1.0", "six==2.0"]
+    old = ask("six==1.0")
+    os.utime(os.path.join(store.root, "leases", str(old["id"])), (1, 1))
+    installer.fail["install"] = OSError(errno.ENOSPC, "full")
+    assert ask("six==2.0")["type"] == "built"
+    assert not os.path.exists(store.folder_of(str(old["id"])))
+
+
+def test_a_disk_that_stays_full_is_told_of_and_what_was_used_lately_stays(
+    ask: Ask, store: Store, installer: FakeInstaller
+) -> None:
+    installer.locks = ["six==1.0", "six==2.0"]
+    kept = ask("six==1.0")
+    installer.fail["install"] = OSError(errno.ENOSPC, "full")
+    assert ask("six==2.0") == {"type": "failed", "cause": "no_room", "text": ""}
+    assert os.listdir(os.path.join(store.root, "envs")) == [str(kept["id"])]
+    assert os.listdir(os.path.join(store.root, "leases")) == [str(kept["id"])]
+    assert ask("six==1.0")["reused"] is True
+
+
+def test_bytecode_that_found_no_room_is_noticed(
+    ask: Ask, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = os.statvfs(store.root)
+    full = os.statvfs_result((*free[:4], 0, *free[5:10], free.f_fsid))
+    monkeypatch.setattr("os.statvfs", lambda path: full)
+    assert ask()["cause"] == "no_room"
+
+
+def test_emptied_on_demand_it_says_how_much_that_freed(
+    ask: Ask, store: Store, installer: FakeInstaller
+) -> None:
+    ask()
+    program = Program(store, installer, {}, lambda words: None)  # type: ignore[arg-type]  # a fake
+    answer = program.answer(Request("", [], 0.0, "trim"))
+    assert answer["type"] == "trimmed"
+    assert int(str(answer["freed"])) > 0
+    assert os.listdir(os.path.join(store.root, "envs")) == []
+
+
 def test_a_python_that_the_image_lacks_is_named(ask: Ask) -> None:
     answer = ask(python="3.99")
     assert answer["cause"] == "installer"
@@ -196,18 +239,36 @@ def test_another_interpreter_file_is_another_environment(tmp_path: Path) -> None
     assert Base.of("3.13", str(file)).fingerprint != before.fingerprint
 
 
+ASKED = {
+    "task": "build",
+    "python": "3.13",
+    "requirements": ["six"],
+    "resolution_seconds": 1,
+    "store_bytes": 1,
+    "used": {},
+}
+
+
+def test_a_request_is_read_as_it_was_sent() -> None:
+    line = json.dumps(ASKED | {"requirements": ["b", "a"], "used": {"ab" * 16: 2}}).encode()
+    assert Request.parse(line) == Request("3.13", ["a", "b"], 1.0, "build", 1, {"ab" * 16: 2.0})
+    trim = json.dumps(ASKED | {"task": "trim", "python": "", "requirements": []}).encode()
+    assert Request.parse(trim).task == "trim"
+
+
 @pytest.mark.parametrize(
     "line",
     [
         b"",
         b"[]",
         b"{",
-        json.dumps({"python": "3.13", "requirements": [], "resolution_seconds": 1}).encode(),
-        json.dumps(
-            {"python": "3.13", "requirements": ["a\n--index-url x"], "resolution_seconds": 1}
-        ).encode(),
-        json.dumps({"python": "3.13", "requirements": [1], "resolution_seconds": 1}).encode(),
-        json.dumps({"python": "3.13", "requirements": "six", "resolution_seconds": 1}).encode(),
+        json.dumps(ASKED | {"requirements": []}).encode(),
+        json.dumps(ASKED | {"requirements": ["a\n--index-url x"]}).encode(),
+        json.dumps(ASKED | {"requirements": [1]}).encode(),
+        json.dumps(ASKED | {"requirements": "six"}).encode(),
+        json.dumps(ASKED | {"task": "rebuild"}).encode(),
+        json.dumps(ASKED | {"used": {"../x": 1}}).encode(),
+        json.dumps(ASKED | {"used": {"ab" * 16: "now"}}).encode(),
     ],
 )
 def test_what_is_no_request_is_refused(line: bytes) -> None:

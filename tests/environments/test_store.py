@@ -5,7 +5,7 @@ from python_exec_sandbox.environments import store as store_module
 from python_exec_sandbox.environments.records import Environment
 from python_exec_sandbox.environments.store import EnvironmentStore
 from python_exec_sandbox.errors import CreateFailed, DriverError
-from python_exec_sandbox.model.environment import BuildFailed, BuildFault
+from python_exec_sandbox.model.environment import BuildFailed, BuildFault, Trimmed
 from tests.support.fake_builder import Build, FakeBuilder, built
 
 pytestmark = pytest.mark.anyio
@@ -49,6 +49,29 @@ async def test_the_builder_is_asked_for_what_was_wanted_within_its_limits() -> N
     (request,) = builder.requests
     assert (request.python, request.requirements) == ("3.14", ("a", "b"))
     assert (request.resolution_seconds, request.install_seconds) == (77.0, 33.0)
+
+
+async def test_a_builder_learns_what_runs_got_without_it_and_how_large_the_store_may_be() -> None:
+    builder = FakeBuilder(Build(built(1)))
+    with anyio.fail_after(BOUND):
+        async with EnvironmentStore(builder, 77.0, store_bytes=88) as store:
+            await obtain(store)
+            await obtain(store)
+            await obtain(store, ("other",))
+            await obtain(store, ("another",))
+    assert [request.store_bytes for request in builder.requests] == [88] * 3
+    (path, ago), *more = builder.requests[1].used
+    assert (path, more) == (built(1).path, [])
+    assert 0 <= ago < BOUND
+    assert builder.requests[2].used == ()
+
+
+async def test_an_answer_to_another_question_is_an_error() -> None:
+    builder = FakeBuilder(Build(Trimmed(1)))
+    with anyio.fail_after(BOUND):
+        async with EnvironmentStore(builder, 77.0) as store:
+            with pytest.raises(DriverError, match="something else"):
+                await obtain(store)
 
 
 @pytest.mark.parametrize(("requirements", "python"), [(("six", "attrs"), "3.13"), (SIX, "3.14")])

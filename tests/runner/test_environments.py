@@ -1,3 +1,4 @@
+import fcntl
 import os
 from pathlib import Path
 
@@ -16,6 +17,8 @@ def environment(store: Path) -> Path:
     facts = store / "facts" / NAME / "interpreter-v5" / "aa"
     facts.mkdir(parents=True)
     (facts / "bb.msgpack").write_bytes(b"what uv knows")
+    (store / "leases").mkdir()
+    (store / "leases" / NAME).touch()
     return made
 
 
@@ -30,6 +33,35 @@ def test_an_environment_that_has_gone_is_noticed(tmp_path: Path) -> None:
     (made / "bin" / "python").unlink()
     assert not enter(str(made), str(tmp_path / "cache"), NOBODY_ELSE)
     assert not os.path.exists(tmp_path / "cache")
+
+
+def is_held(lease: Path) -> bool:
+    with lease.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_it_is_held_as_long_as_the_process_lives_and_no_longer(tmp_path: Path) -> None:
+    made = environment(tmp_path / "store")
+    lease = tmp_path / "store" / "leases" / NAME
+    child = os.fork()
+    if not child:
+        os._exit(0 if enter(str(made), str(tmp_path / "cache"), NOBODY_ELSE) and is_held(lease) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not is_held(lease)
+
+
+def test_an_environment_that_is_being_removed_has_gone(tmp_path: Path) -> None:
+    made = environment(tmp_path / "store")
+    lease = tmp_path / "store" / "leases" / NAME
+    with lease.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert not enter(str(made), str(tmp_path / "cache"), NOBODY_ELSE)
+    lease.unlink()
+    assert not enter(str(made), str(tmp_path / "cache"), NOBODY_ELSE)
 
 
 def test_an_environment_of_which_nothing_is_known_can_be_used_all_the_same(tmp_path: Path) -> None:

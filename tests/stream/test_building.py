@@ -10,6 +10,7 @@ from python_exec_sandbox.model.environment import (
     BuildRequest,
     BuiltEnvironment,
     Package,
+    Trimmed,
 )
 from python_exec_sandbox.stream.building import MAX_PACKAGES, MAX_WORDS, Progress, parse_message, request_line
 
@@ -23,13 +24,19 @@ BUILT: dict[str, Any] = {
 
 
 def test_a_request_is_one_line_of_what_the_builder_needs() -> None:
-    line = request_line(BuildRequest("3.13", ("six", "a>=1"), resolution_seconds=60.0, install_seconds=5.0))
+    used = ((f"/store/envs/{BUILT['id']}", 1.5),)
+    line = request_line(
+        BuildRequest("3.13", ("six", "a>=1"), resolution_seconds=60.0, store_bytes=77, used=used)
+    )
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert json.loads(line) == {
+        "task": "build",
         "python": "3.13",
         "requirements": ["six", "a>=1"],
         "resolution_seconds": 60.0,
+        "store_bytes": 77,
+        "used": {BUILT["id"]: 1.5},
     }
 
 
@@ -41,6 +48,7 @@ def test_what_a_builder_says_becomes_values() -> None:
     assert pinned.fresh_seconds is None
     failed = parse_message({"type": "failed", "cause": "installer", "text": "no"})
     assert failed == BuildFailed(BuildFault.INSTALLER, "no")
+    assert parse_message({"type": "trimmed", "freed": 7}) == Trimmed(7)
     assert parse_message({"type": "progress", "words": "x" * 1000}) == Progress("x" * MAX_WORDS)
 
 
@@ -69,6 +77,7 @@ def test_lone_surrogates_do_not_come_through() -> None:
         {"type": "failed", "cause": "whim", "text": ""},
         {"type": "failed", "cause": "installer", "text": None},
         {"type": "progress", "words": 1},
+        {"type": "trimmed", "freed": "all"},
     ],
 )
 def test_what_no_builder_says_is_a_violation(message: dict[str, Any]) -> None:

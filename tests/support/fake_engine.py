@@ -101,7 +101,7 @@ class FakeEngine:
     """What it was asked is in ``requests`` ("POST /containers/create"), what exists in ``containers``.
 
     ``faults`` are by operation: version, create, attach, start, kill, remove, inspect, list, image, build,
-    pull, events, ping, networks, network, look, unmake, images, unimage, info. ``player`` is called in a thread when an attached container was started; the stream ends
+    pull, events, ping, networks, network, look, unmake, images, unimage, info, volume, unvolume. ``player`` is called in a thread when an attached container was started; the stream ends
     when it returns. ``greeting`` goes out in one packet with the headers of an attach.
     """
 
@@ -112,6 +112,7 @@ class FakeEngine:
         self.listed_images: list[dict[str, Any]] = []
         self.info: dict[str, Any] = {"OperatingSystem": "Test OS", "NCPU": 2, "CgroupVersion": "2"}
         self.networks: list[dict[str, Any]] = []
+        self.volumes: dict[str, dict[str, str]] = {}
         self.faults: dict[str, Fault] = {}
         self.requests: list[str] = []
         self.headers: dict[str, dict[str, str]] = {}
@@ -268,6 +269,8 @@ _ROUTES: tuple[tuple[str, str, str], ...] = (
     ("POST", r"/networks/create", "network"),
     ("GET", r"/networks/([^/]+)", "look"),
     ("DELETE", r"/networks/([^/]+)", "unmake"),
+    ("GET", r"/volumes/([^/]+)", "volume"),
+    ("DELETE", r"/volumes/([^/]+)", "unvolume"),
 )
 
 
@@ -517,6 +520,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(200, {**found[0], "Containers": users})
         else:
             self._error(404, f"network {key} not found")
+
+    def _on_volume(self, name: str) -> None:
+        """``engine.volumes`` has the labels of each."""
+        volumes = self.server.engine.volumes
+        if name in volumes:
+            self._answer(200, {"Name": name, "Labels": volumes[name]})
+        else:
+            self._error(404, f"get {name}: no such volume")
+
+    def _on_unvolume(self, name: str) -> None:
+        if self.server.engine.volumes.pop(name, None) is None:
+            self._error(404, f"get {name}: no such volume")
+        else:
+            self._answer(204)
 
     def _on_build(self) -> None:
         engine = self.server.engine

@@ -101,7 +101,7 @@ def docker_options(settings: Settings) -> DockerOptions:
 
 def environment_store(settings: Settings, builder: Builder) -> EnvironmentStore:
     """The store that ``builder`` fills, as far as one server knows it; not entered yet."""
-    return EnvironmentStore(builder, settings.resolution_ttl)
+    return EnvironmentStore(builder, settings.resolution_ttl, settings.store_size)
 
 
 def unsandboxed_options(settings: Settings) -> UnsandboxedOptions:

@@ -5,7 +5,7 @@ from python_exec_sandbox.settings import Settings
 
 _OF_CONTAINERS = (
     *("allow_unsandboxed", "docker_host", "runtime", "image", "base_image", "pull_policy"),
-    *("pool_size", "idle_timeout", "settle_time", "store", "resolution_ttl"),
+    *("pool_size", "idle_timeout", "settle_time", "store", "store_size", "resolution_ttl"),
 )
 """Settings that only speak of containers."""
 

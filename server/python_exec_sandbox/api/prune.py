@@ -22,7 +22,7 @@ FIND_SECONDS = 30.0
 class HasLeftovers(Protocol):
     """The part of a driver that is needed here."""
 
-    async def leftovers(self) -> list[Leftover]: ...
+    async def leftovers(self, *, environments: bool = False) -> list[Leftover]: ...
 
     async def remove(self, leftover: Leftover) -> None: ...
 
@@ -31,9 +31,11 @@ async def prune(
     opening: AbstractAsyncContextManager[HasLeftovers],
     *,
     yes: bool,
+    environments: bool = False,
     ask: Callable[[], Awaitable[bool]] | None = None,
 ) -> int:
-    """List what would be removed, and remove it if ``yes``, or if a person at a terminal says so.
+    """List what would be removed, and remove it if ``yes``, or if a person at a terminal says so; installed
+    packages among it only if ``environments``.
 
     The exit code is 0 when nothing is left or nothing was to be removed, 1 when the engine kept
     something, 2 without an engine.
@@ -43,7 +45,7 @@ async def prune(
         async with opening as driver:
             try:
                 with anyio.fail_after(FIND_SECONDS):
-                    found = await driver.leftovers()
+                    found = await driver.leftovers(environments=environments)
             except SandboxError as error:
                 tell(str(error))
                 return EXIT_WRONG_USE

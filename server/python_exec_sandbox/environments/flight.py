@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from python_exec_sandbox.errors import DriverError
-from python_exec_sandbox.model.environment import BuildOutcome
+from python_exec_sandbox.model.environment import BuildFailed, BuiltEnvironment
 
 Say = Callable[[str], None]
 
@@ -17,7 +17,7 @@ class Flight:
 
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
-    outcome: BuildOutcome | None = None
+    outcome: BuiltEnvironment | BuildFailed | None = None
     error: DriverError | None = None
     listeners: list[Say] = field(default_factory=list)
     _words: str = ""
@@ -28,7 +28,7 @@ class Flight:
         for listener in self.listeners:
             listener(words)
 
-    async def wait(self, say: Say) -> BuildOutcome:
+    async def wait(self, say: Say) -> BuiltEnvironment | BuildFailed:
         """The outcome, once there is one.
 
         Raises:

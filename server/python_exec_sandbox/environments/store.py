@@ -13,8 +13,14 @@ from python_exec_sandbox.drivers.building import Builder
 from python_exec_sandbox.environments.flight import Flight, Say
 from python_exec_sandbox.environments.key import Key
 from python_exec_sandbox.environments.records import Environment
-from python_exec_sandbox.errors import DriverError
-from python_exec_sandbox.model.environment import BuildFailed, BuildRequest, BuiltEnvironment
+from python_exec_sandbox.errors import DriverError, ProtocolViolation
+from python_exec_sandbox.model.environment import (
+    DEFAULT_STORE_BYTES,
+    BuildFailed,
+    BuildOutcome,
+    BuildRequest,
+    BuiltEnvironment,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +43,14 @@ class EnvironmentStore:
     To be entered; leaving it ends what is being built.
     """
 
-    def __init__(self, builder: Builder, resolution_seconds: float) -> None:
+    def __init__(
+        self, builder: Builder, resolution_seconds: float, store_bytes: int = DEFAULT_STORE_BYTES
+    ) -> None:
         self._builder = builder
         self._resolution_seconds = resolution_seconds
+        self._store_bytes = store_bytes
         self._known: OrderedDict[Key, _Known] = OrderedDict()
+        self._used: dict[str, float] = {}
         self._flights: dict[Key, Flight] = {}
         self._stack = contextlib.AsyncExitStack()
 
@@ -92,7 +102,14 @@ class EnvironmentStore:
         if known is None or anyio.current_time() >= known.until:
             return None
         self._known.move_to_end(key)
+        self._used[known.built.path] = anyio.current_time()
         return known.built
+
+    def _uses(self) -> tuple[tuple[str, float], ...]:
+        """What was used since a builder was last told: only builders know what is oldest in the store."""
+        now, used = anyio.current_time(), self._used
+        self._used = {}
+        return tuple((path, now - at) for path, at in used.items())
 
     def _remember(self, key: Key, built: BuiltEnvironment) -> None:
         fresh = float("inf") if built.fresh_seconds is None else built.fresh_seconds
@@ -110,14 +127,19 @@ class EnvironmentStore:
 
     async def _fly(self, key: Key, flight: Flight, install_seconds: float) -> None:
         request = BuildRequest(
-            key.python, key.requirements, self._resolution_seconds, install_seconds=install_seconds
+            key.python,
+            key.requirements,
+            self._resolution_seconds,
+            install_seconds=install_seconds,
+            store_bytes=self._store_bytes,
+            used=self._uses(),
         )
         try:
             with flight.scope:
                 if self._places.value == 0:
                     flight.say("waiting for other installations to end")
                 async with self._places:
-                    flight.outcome = await self._builder.build(request, flight.say)
+                    flight.outcome = _environment(await self._builder.build(request, flight.say))
         except DriverError as error:
             flight.error = error
         except Exception as error:  # an error of ours must reach those who wait, and not end the server
@@ -131,3 +153,9 @@ class EnvironmentStore:
             if self._flights.get(key) is flight:
                 del self._flights[key]
             flight.done.set()
+
+
+def _environment(outcome: BuildOutcome) -> BuiltEnvironment | BuildFailed:
+    if not isinstance(outcome, BuiltEnvironment | BuildFailed):
+        raise ProtocolViolation("the builder answered something else than it was asked")
+    return outcome

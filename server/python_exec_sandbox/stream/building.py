@@ -3,10 +3,12 @@
 =======  ========  ================================================================================
 from     type      other keys
 =======  ========  ================================================================================
-server   (none)    python: str, requirements: [str], resolution_seconds: float; the one request
+server   (none)    task: "build" | "trim", python: str, requirements: [str], resolution_seconds: float,
+                   store_bytes: int, used: {id: seconds ago}; the one request
 builder  progress  words: str
 builder  built     id: 32 hexadecimal digits, reused: bool, packages: [[name, version]],
                    fresh_seconds: float|null; the last message
+builder  trimmed   freed: int; the last message
 builder  failed    cause: "installer" | "memory" | "no_room" | "fault", text: str; the last message
 =======  ========  ================================================================================
 """
@@ -24,6 +26,7 @@ from python_exec_sandbox.model.environment import (
     BuildRequest,
     BuiltEnvironment,
     Package,
+    Trimmed,
 )
 
 STORE = "/store"
@@ -46,9 +49,12 @@ class Progress:
 def request_line(request: BuildRequest) -> bytes:
     """The line that asks for ``request``."""
     message = {
+        "task": request.task,
         "python": request.python,
         "requirements": request.requirements,
         "resolution_seconds": request.resolution_seconds,
+        "store_bytes": request.store_bytes,
+        "used": {path.rpartition("/")[2]: ago for path, ago in request.used},
     }
     return json.dumps(message).encode() + b"\n"
 
@@ -77,6 +83,8 @@ def parse_message(message: Mapping[str, object]) -> Progress | BuildOutcome:
                 reused=reused,
                 fresh_seconds=None if fresh is None else float(fresh),
             )
+        case {"type": "trimmed", "freed": int(freed)}:
+            return Trimmed(freed)
     raise ProtocolViolation("the builder said something that no builder says")
 
 

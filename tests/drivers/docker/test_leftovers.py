@@ -1,7 +1,8 @@
 """What prune finds and removes, and what it leaves alone."""
 
+import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 
 import anyio
@@ -11,12 +12,13 @@ import pytest
 from python_exec_sandbox.drivers.docker.context import packaged_context, read_context
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.identity import ServerIdentity, own_identity
-from python_exec_sandbox.drivers.docker.labels import container_labels
+from python_exec_sandbox.drivers.docker.labels import SHARED, container_labels
 from python_exec_sandbox.drivers.docker.leftovers import Kind, Leftover
 from python_exec_sandbox.drivers.docker.network import NETWORK_NAME
 from python_exec_sandbox.drivers.docker.options import DockerOptions
 from python_exec_sandbox.errors import DriverError
-from tests.support.fake_engine import FakeContainer, FakeEngine, Refuse
+from tests.drivers.docker.test_driver import FIT
+from tests.support.fake_engine import FakeContainer, FakeEngine, Refuse, RunnerEnd
 
 pytestmark = pytest.mark.anyio
 
@@ -155,3 +157,58 @@ async def test_an_engine_that_says_nothing_of_itself_is_told_of_all_the_same(
     with anyio.fail_after(10):
         facts = await driver.facts()
     assert dict(facts.lines)["engine's machine"] == ""
+
+
+STORE = "python-exec-sandbox-store"
+OURS = {SHARED: "true"}
+
+
+def _builder_that(
+    outcome: dict[str, object], requests: list[dict[str, object]]
+) -> Callable[[RunnerEnd], None]:
+    """Reads its request, answers ``outcome`` and ends."""
+
+    def play(end: RunnerEnd) -> None:
+        line = b""
+        while not line.endswith(b"\n"):
+            line += end.receive()
+        requests.append(json.loads(line))
+        end.send(json.dumps(outcome).encode() + b"\n")
+        end.engine.end_container(end.container, 0)
+
+    return play
+
+
+async def test_installed_packages_are_found_only_when_they_are_asked_for(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    with anyio.fail_after(10):
+        assert await driver.leftovers(environments=True) == []
+        engine.volumes[STORE] = OURS
+        assert await driver.leftovers() == []
+        (one,) = await driver.leftovers(environments=True)
+        assert (one.kind, one.name) == (Kind.STORE, STORE)
+        await driver.remove(one)
+        assert engine.volumes == {}
+        await driver.remove(one)  # it has gone meanwhile
+
+
+@pytest.mark.parametrize(("labels", "in_use"), [(OURS, True), ({}, False)])
+async def test_a_store_that_is_in_use_or_a_persons_own_is_only_emptied(
+    engine: FakeEngine, labels: dict[str, str], in_use: bool
+) -> None:
+    engine.images["mine:1"] = FIT
+    engine.volumes[STORE] = labels
+    if in_use:
+        engine.faults["unvolume"] = Refuse(409, "remove x: volume is in use - [abc]")
+    requests: list[dict[str, object]] = []
+    engine.player = _builder_that({"type": "trimmed", "freed": 5}, requests)
+    async with DockerDriver(DockerOptions(docker_host=engine.address, image="mine:1")) as driver:
+        with anyio.fail_after(10):
+            (one,) = await driver.leftovers(environments=True)
+            await driver.remove(one)
+            assert list(engine.volumes) == [STORE]
+            assert [request["task"] for request in requests] == ["trim"]
+            engine.player = _builder_that({"type": "failed", "cause": "fault", "text": "oops"}, requests)
+            with pytest.raises(DriverError, match="oops"):
+                await driver.remove(one)

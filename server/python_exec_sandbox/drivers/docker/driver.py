@@ -26,10 +26,11 @@ from python_exec_sandbox.drivers.docker.failure import EngineRefused, create_fai
 from python_exec_sandbox.drivers.docker.identity import Life, ServerIdentity, life_of, own_identity
 from python_exec_sandbox.drivers.docker.image import ImageKeeper
 from python_exec_sandbox.drivers.docker.labels import INSTANCE, container_labels, owner_of
-from python_exec_sandbox.drivers.docker.leftovers import Leftover, find_leftovers, remove_leftover
+from python_exec_sandbox.drivers.docker.leftovers import Kind, Leftover, find_leftovers, remove_leftover
 from python_exec_sandbox.drivers.docker.network import NetworkKeeper
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network
 from python_exec_sandbox.drivers.docker.spec import SandboxSpec
+from python_exec_sandbox.drivers.docker.store_volume import find_store, remove_store
 from python_exec_sandbox.drivers.docker.telling import driver_facts
 from python_exec_sandbox.drivers.docker.users import UserIds
 from python_exec_sandbox.errors import ConfigurationError, DriverError, EngineUnreachable, ImageUnavailable
@@ -225,8 +226,8 @@ class DockerDriver:
             raise
         return driver_facts(gateway.candidate, about, reference, image)
 
-    async def leftovers(self) -> list[Leftover]:
-        """What is ours on the engine and in nobody's use.
+    async def leftovers(self, *, environments: bool = False) -> list[Leftover]:
+        """What is ours on the engine and in nobody's use; with the ``environments`` of packages if asked for.
 
         Raises:
             DriverError: the engine could not be asked.
@@ -234,7 +235,8 @@ class DockerDriver:
         gateway = await self._connection.gateway()
         reference, _ = await self._images.look(gateway)
         dead = [container.id for container in await self._left_behind(gateway)]
-        return await find_leftovers(gateway, dead, reference)
+        store = await find_store(gateway, self._options.store) if environments else []
+        return [*await find_leftovers(gateway, dead, reference), *store]
 
     async def remove(self, leftover: Leftover) -> None:
         """Remove one of them.
@@ -242,7 +244,11 @@ class DockerDriver:
         Raises:
             DriverError: the engine refused, as it does for what came into use meanwhile.
         """
-        await remove_leftover(await self._connection.gateway(), leftover)
+        gateway = await self._connection.gateway()
+        if leftover.kind is Kind.STORE:
+            await remove_store(gateway, leftover.name, self.build)
+        else:
+            await remove_leftover(gateway, leftover)
 
     async def sweep(self) -> int:
         """As the contract says. A container counts as left behind when its server is certainly dead."""

@@ -361,6 +361,23 @@ class Gateway:
         """Refused by the engine while a container is on it."""
         await self._call("remove a network", lambda client: client.remove_network(network))
 
+    async def volume(self, name: str) -> Mapping[str, str] | None:
+        """The labels of a volume; ``None`` when there is none of that name."""
+
+        def inspect(client: _Client) -> Mapping[str, str]:
+            return _texts(client.inspect_volume(name).get("Labels"))
+
+        try:
+            return await self._retried("inspect a volume", inspect)
+        except EngineRefused as refusal:
+            if refusal.is_missing:
+                return None
+            raise
+
+    async def remove_volume(self, name: str) -> None:
+        """Refused by the engine while a container has it."""
+        await self._call("remove a volume", lambda client: client.remove_volume(name))
+
     async def answers(self) -> bool:
         """Whether the engine is still there, whatever it says."""
         try:

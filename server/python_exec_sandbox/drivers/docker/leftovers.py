@@ -25,6 +25,7 @@ class Kind(StrEnum):
     CONTAINER = "container"
     IMAGE = "image"
     NETWORK = "network"
+    STORE = "volume"
 
 
 @dataclass(frozen=True, slots=True)
