@@ -60,6 +60,9 @@ def test_each_setting_has_a_flag_that_reaches_it() -> None:
         "settle_time": ("0", 0.0),
         "log_level": ("DEBUG", "debug"),
         "uv_path": ("/opt/uv", "/opt/uv"),
+        "index_url": ("https://packages.example/simple/", "https://packages.example/simple/"),
+        "extra_index_url": ("https://a.example/ https://b.example/", "https://a.example/ https://b.example/"),
+        "exclude_newer": ("7 days", "7 days"),
         "sandbox_backend": ("NONE", "none"),
     }
     switches = {"structured_output", "no_warm_cache", "allow_unsandboxed"}
@@ -106,6 +109,10 @@ def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> Non
         (["--memory", "5x"], ["--memory 5x", "512MiB"]),
         (["--memory", "-3"], ["--memory -3", "512MiB"]),
         (["--memory", "1MiB"], ["--memory 1MiB", "128 MiB"]),
+        (["--index-url", "/srv/wheels"], ["--index-url /srv/wheels", "https://packages.example"]),
+        (["--index-url", "https://a:hunter2@x.example/"], ["https://****@x.example/", "UV_DEFAULT_INDEX"]),
+        (["--extra-index-url", "https://x.example/ tok3n"], ["--extra-index-url", "address such as"]),
+        (["--exclude-newer", "yesterday"], ["--exclude-newer yesterday", "7 days"]),
         (["--pids", "0"], ["--pids 0", "between 16 and 32768"]),
         (["--pids", "1.5"], ["--pids 1.5", "whole number"]),
         (["--cpus", "nan"], ["--cpus nan", "between 0.1 and 256"]),

@@ -67,7 +67,7 @@ class FileServer:
 @contextmanager
 def file_server(client: docker.DockerClient) -> Iterator[FileServer]:
     """An HTTP server that containers reach: on this machine's side of their bridge."""
-    gateway = _bridge(client).attrs["IPAM"]["Config"][0]["Gateway"]
+    gateway = bridge_address(client)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -94,6 +94,11 @@ def file_server(client: docker.DockerClient) -> Iterator[FileServer]:
         server.shutdown()
         server.server_close()
         thread.join(JOIN_SECONDS)
+
+
+def bridge_address(client: docker.DockerClient) -> str:
+    """This machine's address on the bridge of sandboxes and builders."""
+    return str(_bridge(client).attrs["IPAM"]["Config"][0]["Gateway"])
 
 
 def _bridge(client: docker.DockerClient) -> Network:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 UV = "/usr/local/bin/uv"
 
@@ -13,6 +14,11 @@ SAID_BYTES = 64 * 1024
 """How much of what uv says is kept; its last lines name the cause."""
 
 PASSED_ON = ("SSL_CERT_FILE",)
+
+VARIABLES = frozenset(
+    {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "UV_HTTP_TIMEOUT", "UV_HTTP_RETRIES"}
+)
+"""All that a request may set in uv's environment, in upper or lower case."""
 
 _NO_ROOM = re.compile(r"\(os error (?:28|122)\)|no space left on device", re.IGNORECASE)
 """Linux's numbers for a full disk and a full quota."""
@@ -28,13 +34,60 @@ class InstallerKilled(Exception):
     """The kernel took uv, or what it started, for memory."""
 
 
-class Installer:
-    """Runs uv with the cache of the store. ``tell`` gets words for a person who waits."""
+@dataclass(frozen=True)
+class Settings:
+    """Where packages come from: the text of a ``uv.toml``, variables, and PEM texts to trust. They may hold
+    credentials: uv gets them in files of its user and in its environment, never as arguments."""
 
-    def __init__(self, cache: str, tell: Callable[[str], None], uv: str = UV) -> None:
+    config: str = field(default="", repr=False)
+    variables: dict[str, str] = field(default_factory=dict, repr=False)
+    certificates: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, found: object) -> "Settings":
+        """Raises ``ValueError`` when it isn't any."""
+        match found:
+            case {"config": str(config), "variables": dict(variables), "certificates": str(certificates)} if (
+                all(isinstance(value, str) and name.upper() in VARIABLES for name, value in variables.items())
+            ):
+                return cls(config, dict(variables), certificates)
+        raise ValueError("not the settings of an installer")
+
+    def environment(self, folder: str) -> dict[str, str]:
+        """The variables that make uv follow them, with files in ``folder``, which is nobody else's."""
+        given = dict(self.variables)
+        given |= (
+            {"UV_CONFIG_FILE": _private(folder, "uv.toml", self.config)}
+            if self.config
+            else {"UV_NO_CONFIG": "1"}
+        )
+        if self.certificates:
+            given["SSL_CERT_FILE"] = _private(folder, "certificates.pem", self.certificates)
+        return given
+
+
+def _private(folder: str, name: str, text: str) -> str:
+    path = os.path.join(folder, name)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+class Installer:
+    """Runs uv with the cache of the store. ``tell`` gets words for a person who waits; ``settings`` are what
+    :meth:`Settings.environment` made."""
+
+    def __init__(
+        self,
+        cache: str,
+        tell: Callable[[str], None],
+        uv: str = UV,
+        settings: dict[str, str] | None = None,
+    ) -> None:
         self._uv = uv
         self._cache = cache
         self._tell = tell
+        self._settings = settings or {"UV_NO_CONFIG": "1"}
 
     def resolve(self, python: str, requirements: list[str], scratch: str) -> str:
         """Uv's lock for ``requirements``: exact versions with their hashes, wheels only."""
@@ -103,6 +156,7 @@ class Installer:
             "HOME": "/tmp",
             "LANG": "C.UTF-8",
             "UV_CACHE_DIR": self._cache,
-            "UV_NO_CONFIG": "1",
             "UV_PYTHON_DOWNLOADS": "never",
-        } | {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+            **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
+            **self._settings,
+        }

@@ -17,11 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .bytecode import compile_modules, existing, share
-from .installer import Installer, InstallerFailed, InstallerKilled
+from .installer import Installer, InstallerFailed, InstallerKilled, Settings
 from .room import Room, size_of
 from .store import Environment, Resolution, Store
 
-MAX_REQUEST_BYTES = 256 * 1024
+MAX_REQUEST_BYTES = 4 * 1024 * 1024
+"""Certificates are the most of it."""
+
 TEXT_CHARACTERS = 16 * 1024
 _PINNED = re.compile(r"[\w.-]+(\[[^\]]*\])?\s*===?\s*[^,*;\s]+\s*(;.*)?")
 
@@ -47,6 +49,7 @@ class Request:
     task: str = "build"
     store_bytes: int = 10 * 1024**3
     used: dict[str, float] = field(default_factory=dict)
+    installer: Settings = field(default_factory=Settings)
 
     @property
     def is_pinned(self) -> bool:
@@ -64,9 +67,18 @@ class Request:
                 "resolution_seconds": int() | float() as seconds,
                 "store_bytes": int(store_bytes),
                 "used": dict(used),
+                "installer": installer,
             } if all(isinstance(one, str) and one.isprintable() for one in requirements):
                 if task in TASKS and (requirements or task == "trim"):
-                    return cls(python, sorted(requirements), float(seconds), task, store_bytes, _uses(used))
+                    return cls(
+                        python,
+                        sorted(requirements),
+                        float(seconds),
+                        task,
+                        store_bytes,
+                        _uses(used),
+                        Settings.parse(installer),
+                    )
         raise ValueError("not a request")
 
 
@@ -132,7 +144,8 @@ class Program:
         return answer
 
     def _build(self, request: Request, base: "Base") -> dict[str, object]:
-        key = digest("request", base.fingerprint, *request.requirements)
+        # What other indexes lead to is something else; the config's credentials can't be told from a digest.
+        key = digest("request", base.fingerprint, request.installer.config, *request.requirements)
         with self._store.cache_in_use(self._tell_wait), self._store.locked(key, self._tell_wait):
             remembered = self._store.resolution(key)
             resolution = self._fresh(request, base, key, remembered)
@@ -270,7 +283,9 @@ def main() -> None:
 
         with open("/opt/sandbox/pythons.json", encoding="utf-8") as file:
             pythons = json.load(file)
-        say(Program(store, Installer(store.cache, tell), pythons, tell).answer(request))
+        with tempfile.TemporaryDirectory() as folder:
+            installer = Installer(store.cache, tell, settings=request.installer.environment(folder))
+            say(Program(store, installer, pythons, tell).answer(request))
     except BaseException as error:  # noqa: BLE001 - the server is told whatever it is
         traceback.print_exc()
         say(failed("fault", f"{type(error).__name__}: {error}"))

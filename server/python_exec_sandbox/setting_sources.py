@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
 LARGEST_FILE_BYTES = 1024 * 1024
 
 LONGEST_SHOWN_CHARACTERS = 60
+
+
+# What a person wrote into an address by mistake must not come out in a message.
+_CREDENTIALS = re.compile(r"(?<=://)[^\s/?#]+@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +141,9 @@ def _problem(detail: ErrorDetails, origins: _Origins) -> str:
 
 def _shown(value: object, *, quoted: bool) -> str:
     """``value`` on one line, in quotes where a file has texts in quotes."""
-    text = str(value)
+    text = _CREDENTIALS.sub("****@", str(value))
     if not text.isprintable() or len(text) > LONGEST_SHOWN_CHARACTERS:
-        return repr(value)[:LONGEST_SHOWN_CHARACTERS]
+        return repr(text)[:LONGEST_SHOWN_CHARACTERS]
     if isinstance(value, bool):
         return text.lower()
     return f'"{text}"' if quoted and isinstance(value, str) else text

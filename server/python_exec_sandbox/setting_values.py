@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable
 from enum import StrEnum
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
@@ -97,6 +98,34 @@ def between(low: float, high: float, show: Callable[[float], str] = "{:.12g}".fo
         return value
 
     return AfterValidator(check)
+
+
+def public_addresses(value: str | None) -> str | None:
+    """Addresses of indexes, separated by blanks, none with credentials: flags can be read by everyone on the
+    machine, and settings are shown."""
+    for address in (value or "").split():
+        parts = urlsplit(address)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or not address.isprintable():
+            raise ValueError("is not an address such as https://packages.example/simple/")
+        if "@" in parts.netloc:
+            raise ValueError(
+                "has credentials, which a flag would show to everyone; give them in UV_DEFAULT_INDEX or UV_INDEX,"
+                " in uv.toml, or in a netrc file"
+            )
+    return value
+
+
+_CUTOFF = re.compile(
+    r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?|\d{1,5} (hours?|days?|weeks?)|P\d{1,5}[DW]|PT\d{1,5}H",
+    re.ASCII,
+)
+
+
+def cutoff(value: str | None) -> str | None:
+    """A date, a time of day with its zone, or how long ago; as uv reads ``exclude-newer``."""
+    if value is not None and not _CUTOFF.fullmatch(value):
+        raise ValueError("is not a date or a time (accepted: 2026-05-01, 2026-05-01T12:00:00Z, 7 days, P7D)")
+    return value
 
 
 def show_seconds(value: float) -> str:

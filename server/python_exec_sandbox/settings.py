@@ -13,7 +13,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, ByteSize, Field, StrictStr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ByteSize,
+    Field,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from python_exec_sandbox.model.environment import DEFAULT_STORE_BYTES
@@ -25,10 +33,12 @@ from python_exec_sandbox.setting_values import (
     Network,
     PullPolicy,
     between,
+    cutoff,
     empty_is_none,
     flag_bytes,
     lower_case,
     parse_seconds,
+    public_addresses,
     show_bytes,
     show_seconds,
 )
@@ -69,6 +79,8 @@ DEFAULT_STORE = "python-exec-sandbox-store"
 StoreName = Annotated[
     StrictStr, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,127}$")
 ]  # as engines name volumes
+IndexUrls = AfterValidator(public_addresses)
+Cutoff = AfterValidator(cutoff)
 RunSeconds = Annotated[Seconds, between(0.1, DAY_SECONDS, show_seconds)]
 
 
@@ -120,6 +132,16 @@ class Settings(BaseSettings):
         Seconds, between(0, 365 * DAY_SECONDS, show_seconds), Flag(Group.SCRIPTS, "SECONDS", "3600")
     ] = Field(
         3600.0, description="time for which open versions stay as they were resolved; pinned ones always do"
+    )
+
+    index_url: Annotated[OptionalText, IndexUrls, Flag(Group.SCRIPTS, "URL", "uv's own")] = Field(
+        None, description="index that packages come from"
+    )
+    extra_index_url: Annotated[OptionalText, IndexUrls, Flag(Group.SCRIPTS, "URLS", "uv's own")] = Field(
+        None, description="indexes that are asked before it, separated by blanks"
+    )
+    exclude_newer: Annotated[OptionalText, Cutoff, Flag(Group.SCRIPTS, "WHEN", "uv's own")] = Field(
+        None, description='only packages older than a date ("2026-05-01") or a time ("7 days")'
     )
 
     sandbox_backend: Annotated[

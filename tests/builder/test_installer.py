@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.installer import Installer, InstallerFailed, InstallerKilled
+from builder.installer import Installer, InstallerFailed, InstallerKilled, Settings
 
 
 def installer(tmp_path: Path, script: str, told: list[str] | None = None) -> Installer:
@@ -50,6 +50,43 @@ def test_uv_gets_no_variable_of_ours_but_the_certificates(
     assert seen["SSL_CERT_FILE"] == "/ca.pem"
     assert seen["UV_CACHE_DIR"] == str(tmp_path / "cache")
     assert not seen.keys() & {"SECRET", "UV_INDEX_URL"}
+
+
+def test_settings_with_credentials_go_into_files_of_their_own_and_never_into_arguments(
+    tmp_path: Path,
+) -> None:
+    settings = Settings.parse(
+        {
+            "config": 'index-url = "https://ada:s3cret@files.example/"\n',
+            "variables": {"https_proxy": "http://bo:s3cret@proxy.example"},
+            "certificates": "PEM",
+        }
+    )
+    assert "s3cret" not in repr(settings)
+    uv = installer(tmp_path, f'env > {tmp_path}/seen; echo "$@" > {tmp_path}/arguments')
+    uv = Installer(str(tmp_path / "cache"), print, str(tmp_path / "uv"), settings.environment(str(tmp_path)))
+    uv.make("python", "folder")
+    seen = dict(line.partition("=")[::2] for line in (tmp_path / "seen").read_text().splitlines())
+    assert seen["https_proxy"] == "http://bo:s3cret@proxy.example"
+    assert "UV_NO_CONFIG" not in seen
+    for variable, text in (("UV_CONFIG_FILE", settings.config), ("SSL_CERT_FILE", "PEM")):
+        assert Path(seen[variable]).read_text() == text
+        assert stat.S_IMODE(Path(seen[variable]).stat().st_mode) == 0o600
+    assert "s3cret" not in (tmp_path / "arguments").read_text()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {},
+        None,
+        {"config": "", "variables": {"PATH": "/x"}, "certificates": ""},
+        {"config": "", "variables": {"HTTP_PROXY": 1}, "certificates": ""},
+    ],
+)
+def test_what_is_no_installers_settings_is_refused(found: object) -> None:
+    with pytest.raises(ValueError, match="not the settings"):
+        Settings.parse(found)
 
 
 @pytest.mark.parametrize("step", ["resolve", "install"])

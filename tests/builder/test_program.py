@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.installer import InstallerFailed, InstallerKilled
+from builder.installer import InstallerFailed, InstallerKilled, Settings
 from builder.program import Base, Program, Request
 from builder.store import Store
 
+NONE = {"config": "", "variables": {}, "certificates": ""}
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -239,6 +240,16 @@ def test_another_interpreter_file_is_another_environment(tmp_path: Path) -> None
     assert Base.of("3.13", str(file)).fingerprint != before.fingerprint
 
 
+def test_other_indexes_are_another_request(store: Store, installer: FakeInstaller) -> None:
+    def ask(config: str) -> dict[str, object]:
+        program = Program(store, installer, {PYTHON: sys.executable}, lambda words: None)  # type: ignore[arg-type]  # a fake
+        return program.answer(Request(PYTHON, ["six"], 3600.0, installer=Settings(config)))
+
+    installer.locks = ["six==1.0", "six==2.0"]
+    assert ask("")["id"] != ask("no-index = true\n")["id"]
+    assert ask("")["reused"] is True
+
+
 ASKED = {
     "task": "build",
     "python": "3.13",
@@ -246,6 +257,7 @@ ASKED = {
     "resolution_seconds": 1,
     "store_bytes": 1,
     "used": {},
+    "installer": NONE,
 }
 
 

@@ -2,9 +2,10 @@ import anyio
 import pytest
 
 from python_exec_sandbox.environments import store as store_module
+from python_exec_sandbox.environments.indexes import Index, Indexes
 from python_exec_sandbox.environments.records import Environment
 from python_exec_sandbox.environments.store import EnvironmentStore
-from python_exec_sandbox.errors import CreateFailed, DriverError
+from python_exec_sandbox.errors import ConfigurationError, CreateFailed, DriverError
 from python_exec_sandbox.model.environment import BuildFailed, BuildFault, Trimmed
 from tests.support.fake_builder import Build, FakeBuilder, built
 
@@ -235,6 +236,8 @@ async def test_no_more_builds_run_at_once_than_the_machine_bears() -> None:
             for number in range(4):
                 calls.start_soon(obtain, store, (f"package-{number}",))
             await until_waiting(store, 4)
+            for build in builds[: store_module.BUILDS_AT_ONCE]:
+                await build.began.wait()
             for build in builds:
                 await build.began.wait()
                 assert build.gate is not None
@@ -271,3 +274,50 @@ async def test_closing_the_store_ends_what_is_being_built() -> None:
             await build.began.wait()
     assert build.cancelled
     assert "closing" in str(raised[0])
+
+
+SECRET = "https://ada:s3cretword@packages.example/simple/"
+
+
+async def test_a_build_gets_the_indexes_of_now_and_says_nothing_of_their_credentials() -> None:
+    builder = FakeBuilder(
+        Build(
+            BuildFailed(BuildFault.INSTALLER, f"error: {SECRET} said no to s3cretword"),
+            words=(f"asking {SECRET}",),
+        )
+    )
+    words: list[str] = []
+    found = [Indexes(), Indexes((Index(SECRET),))]
+    with anyio.fail_after(BOUND):
+        async with EnvironmentStore(builder, 3600.0, found.pop) as store:
+            outcome = await store.obtain("3.13", SIX, 60.0, words.append)
+            await obtain(store, ("other",))
+    assert isinstance(outcome, BuildFailed)
+    assert "said no" in outcome.text
+    assert words
+    assert "s3cret" not in outcome.text + "".join(words)
+    assert [SECRET in request.installer.config for request in builder.requests] == [True, False]
+
+
+async def test_settings_of_uv_that_cannot_be_understood_are_an_error_of_the_call_alone() -> None:
+    def read() -> Indexes:
+        if not broken:
+            return Indexes()
+        raise ConfigurationError(broken.pop())
+
+    broken = ["uv's settings file is not valid TOML"]
+    with anyio.fail_after(BOUND):
+        async with EnvironmentStore(FakeBuilder(), 3600.0, read) as store:
+            with pytest.raises(ConfigurationError, match="not valid TOML"):
+                await store.obtain("3.13", SIX, 60.0, silent)
+            await obtain(store)
+
+
+async def test_what_cannot_be_followed_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    with anyio.fail_after(BOUND):
+        async with EnvironmentStore(
+            FakeBuilder(), 3600.0, lambda: Indexes(notes=(f"not {SECRET}",))
+        ) as store:
+            await obtain(store)
+            await obtain(store, ("other",))
+    assert [record.getMessage() for record in caplog.records] == ["not https://****@packages.example/simple/"]

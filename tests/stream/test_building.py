@@ -37,6 +37,7 @@ def test_a_request_is_one_line_of_what_the_builder_needs() -> None:
         "resolution_seconds": 60.0,
         "store_bytes": 77,
         "used": {BUILT["id"]: 1.5},
+        "installer": {"config": "", "variables": {}, "certificates": ""},
     }
 
 

@@ -1,9 +1,12 @@
 """Opens what runs scripts, as the settings say."""
 
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from python_exec_sandbox.api.budget import machine_memory, memory_budget
 from python_exec_sandbox.api.runtime import Backend
@@ -13,7 +16,9 @@ from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network, PullPolicy
 from python_exec_sandbox.drivers.unsandboxed.driver import UnsandboxedDriver
 from python_exec_sandbox.drivers.unsandboxed.options import UnsandboxedOptions
+from python_exec_sandbox.environments.indexes import Indexes
 from python_exec_sandbox.environments.store import EnvironmentStore
+from python_exec_sandbox.environments.uv_sources import Chosen, read_indexes
 from python_exec_sandbox.pool.config import PoolConfig
 from python_exec_sandbox.pool.pool import Pool
 from python_exec_sandbox.run.executor import Executor
@@ -101,7 +106,23 @@ def docker_options(settings: Settings) -> DockerOptions:
 
 def environment_store(settings: Settings, builder: Builder) -> EnvironmentStore:
     """The store that ``builder`` fills, as far as one server knows it; not entered yet."""
-    return EnvironmentStore(builder, settings.resolution_ttl, settings.store_size)
+    return EnvironmentStore(builder, settings.resolution_ttl, partial(indexes, settings), settings.store_size)
+
+
+def indexes(settings: Settings) -> Indexes:
+    """Where packages come from, as of now. Reads files.
+
+    Raises:
+        ConfigurationError: a file of uv's can't be understood.
+    """
+    chosen = Chosen(
+        index_url=settings.index_url,
+        extra_index_url=settings.extra_index_url,
+        exclude_newer=settings.exclude_newer,
+        has_ca_bundle=settings.ca_bundle is not None,
+    )
+    home = os.environ.get("HOME")
+    return read_indexes(chosen, os.environ, Path(home) if home else None)
 
 
 def unsandboxed_options(settings: Settings) -> UnsandboxedOptions:

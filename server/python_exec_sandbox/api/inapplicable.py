@@ -9,6 +9,9 @@ _OF_CONTAINERS = (
 )
 """Settings that only speak of containers."""
 
+_OF_INSTALLS = ("index_url", "extra_index_url", "exclude_newer")
+"""Settings of a builder; without one, uv reads its own variables and files."""
+
 
 def inapplicable(settings: Settings) -> dict[str, str]:
     """Why not, by the names of those settings that don't apply; given or left alone."""
@@ -19,6 +22,7 @@ def inapplicable(settings: Settings) -> dict[str, str]:
         found["uv_path"] = "uv is part of the image"
     if settings.is_unsandboxed:
         found |= dict.fromkeys(_OF_CONTAINERS, "--sandbox-backend none makes no containers")
+        found |= dict.fromkeys(_OF_INSTALLS, "--sandbox-backend none installs with uv's own settings")
     elif settings.image is None:
         found["pull_policy"] = "no --image is given, and the image of this package is built"
     else:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from python_exec_sandbox.errors import DriverError
+from python_exec_sandbox.errors import SandboxError
 from python_exec_sandbox.model.environment import BuildFailed, BuiltEnvironment
 
 Say = Callable[[str], None]
@@ -18,7 +18,7 @@ class Flight:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     done: anyio.Event = field(default_factory=anyio.Event)
     outcome: BuiltEnvironment | BuildFailed | None = None
-    error: DriverError | None = None
+    error: SandboxError | None = None
     listeners: list[Say] = field(default_factory=list)
     _words: str = ""
 
@@ -32,7 +32,7 @@ class Flight:
         """The outcome, once there is one.
 
         Raises:
-            DriverError: the build could not be made.
+            SandboxError: the build could not be made.
         """
         self.listeners.append(say)
         if self._words:

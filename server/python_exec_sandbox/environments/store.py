@@ -3,17 +3,20 @@
 import contextlib
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
 import anyio
+import anyio.to_thread
 
 from python_exec_sandbox.drivers.building import Builder
 from python_exec_sandbox.environments.flight import Flight, Say
+from python_exec_sandbox.environments.indexes import Indexes
 from python_exec_sandbox.environments.key import Key
 from python_exec_sandbox.environments.records import Environment
-from python_exec_sandbox.errors import DriverError, ProtocolViolation
+from python_exec_sandbox.errors import DriverError, ProtocolViolation, SandboxError
 from python_exec_sandbox.model.environment import (
     DEFAULT_STORE_BYTES,
     BuildFailed,
@@ -40,13 +43,20 @@ class _Known:
 class EnvironmentStore:
     """What one server knows of the store that its builder fills.
 
-    To be entered; leaving it ends what is being built.
+    To be entered; leaving it ends what is being built. ``read_indexes`` reads where packages come from, anew
+    for each build; it may take as long as some files do.
     """
 
     def __init__(
-        self, builder: Builder, resolution_seconds: float, store_bytes: int = DEFAULT_STORE_BYTES
+        self,
+        builder: Builder,
+        resolution_seconds: float,
+        read_indexes: Callable[[], Indexes] = Indexes,
+        store_bytes: int = DEFAULT_STORE_BYTES,
     ) -> None:
         self._builder = builder
+        self._read_indexes = read_indexes
+        self._told: set[str] = set()
         self._resolution_seconds = resolution_seconds
         self._store_bytes = store_bytes
         self._known: OrderedDict[Key, _Known] = OrderedDict()
@@ -57,6 +67,7 @@ class EnvironmentStore:
     async def __aenter__(self) -> Self:
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         self._places = anyio.Semaphore(BUILDS_AT_ONCE)
+        self._reading = anyio.CapacityLimiter(1)
         return self
 
     async def __aexit__(
@@ -75,7 +86,7 @@ class EnvironmentStore:
         the last of them.
 
         Raises:
-            DriverError: there is no place to build in.
+            SandboxError: there is no place to build in, or where packages come from can't be understood.
         """
         began = anyio.current_time()
         key = Key.of(python, requirements)
@@ -125,6 +136,20 @@ class EnvironmentStore:
             if flight.scope.cancel_called and self._flights.get(key) is flight:
                 del self._flights[key]  # whoever asks next must not join what is ending
 
+    async def _build(self, request: BuildRequest, say: Say) -> BuildOutcome:
+        """As the builder does it, with the indexes of now; no word of it has their credentials."""
+        indexes = await anyio.to_thread.run_sync(self._read_indexes, limiter=self._reading)
+        for note in indexes.notes:
+            if note not in self._told:
+                self._told.add(note)
+                logger.warning("%s", indexes.hide(note))
+        outcome = await self._builder.build(
+            replace(request, installer=indexes.for_uv()), lambda words: say(indexes.hide(words))
+        )
+        return (
+            replace(outcome, text=indexes.hide(outcome.text)) if isinstance(outcome, BuildFailed) else outcome
+        )
+
     async def _fly(self, key: Key, flight: Flight, install_seconds: float) -> None:
         request = BuildRequest(
             key.python,
@@ -139,8 +164,8 @@ class EnvironmentStore:
                 if self._places.value == 0:
                     flight.say("waiting for other installations to end")
                 async with self._places:
-                    flight.outcome = _environment(await self._builder.build(request, flight.say))
-        except DriverError as error:
+                    flight.outcome = _environment(await self._build(request, flight.say))
+        except SandboxError as error:
             flight.error = error
         except Exception as error:  # an error of ours must reach those who wait, and not end the server
             logger.exception("a build failed")

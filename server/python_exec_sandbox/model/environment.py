@@ -1,6 +1,6 @@
 """What a builder is asked for, and what it gives back."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 DEFAULT_STORE_BYTES = 10 * 1024**3
@@ -13,6 +13,19 @@ class Task(StrEnum):
     BUILD = "build"
     TRIM = "trim"
     """Remove every environment that no sandbox holds, and the installer's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallerSettings:
+    """Where uv gets packages from. All of it may hold credentials, so that none of it is ever shown.
+
+    ``config`` is the text of a ``uv.toml`` that we wrote, ``variables`` are for uv's environment alone,
+    ``certificates`` are PEM texts to trust in place of the image's.
+    """
+
+    config: str = field(default="", repr=False)
+    variables: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    certificates: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,7 @@ class BuildRequest:
     task: Task = Task.BUILD
     store_bytes: int = DEFAULT_STORE_BYTES
     used: tuple[tuple[str, float], ...] = ()
+    installer: InstallerSettings = InstallerSettings()
 
 
 @dataclass(frozen=True, slots=True)

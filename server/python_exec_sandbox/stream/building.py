@@ -4,7 +4,8 @@
 from     type      other keys
 =======  ========  ================================================================================
 server   (none)    task: "build" | "trim", python: str, requirements: [str], resolution_seconds: float,
-                   store_bytes: int, used: {id: seconds ago}; the one request
+                   store_bytes: int, used: {id: seconds ago}, installer: {config: str, variables:
+                   {str: str}, certificates: str}; the one request
 builder  progress  words: str
 builder  built     id: 32 hexadecimal digits, reused: bool, packages: [[name, version]],
                    fresh_seconds: float|null; the last message
@@ -55,6 +56,11 @@ def request_line(request: BuildRequest) -> bytes:
         "resolution_seconds": request.resolution_seconds,
         "store_bytes": request.store_bytes,
         "used": {path.rpartition("/")[2]: ago for path, ago in request.used},
+        "installer": {
+            "config": request.installer.config,
+            "variables": dict(request.installer.variables),
+            "certificates": request.installer.certificates,
+        },
     }
     return json.dumps(message).encode() + b"\n"
 
