@@ -19,7 +19,7 @@ SOCKET = "/var/run/docker.sock"
 CLIENT = """
 import anyio
 from mcp import Client, StdioServerParameters
-from python_exec_sandbox.drivers.docker.identity import boot_id
+from python_exec_sandbox.drivers.identity import boot_id
 
 async def main():
     print("here:", boot_id())

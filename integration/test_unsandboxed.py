@@ -251,7 +251,7 @@ async def test_a_uv_that_is_not_there_is_refused_and_nothing_runs(tmp_path: Path
 
 async def test_without_an_engine_nothing_runs_unless_the_fallback_was_named(tmp_path: Path) -> None:
     nowhere = ("--docker-host", f"unix://{tmp_path}/absent.sock")
-    for flags in ((), ("--sandbox-backend", "native")):
+    for flags in ((), ("--sandbox-backend", "native", "--uv-path", "/no/such/uv")):
         async with server_in(tmp_path, *nowhere, *flags) as server:
             trace = tmp_path / "trace"
             result = await server.execute(f"open({str(trace)!r}, 'w')")

@@ -1,10 +1,26 @@
-"""Starts the runner, ``python -I -S <this folder> --python 3.13``, or the builder, ``python -I -S <this folder> build``."""
+"""Starts the runner: ``python -I -S <this folder or an archive of it> --python 3.13``.
+
+Another first argument starts another part: ``build``, the builder (not in an archive); ``first``, the PID 1 of the
+script's own namespace; or ``prepare``, a trial run.
+"""
 
 import sys
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["build"]:
-        from builder.program import main
-    else:
-        from runner.supervisor import main
-    main()
+    match sys.argv[1:2]:
+        case ["build"]:
+            from builder import program
+
+            program.main()
+        case ["first"]:
+            from runner import first
+
+            first.main(sys.argv[2:])
+        case ["prepare"]:
+            from runner import prepare
+
+            prepare.main(sys.argv[2:])
+        case _:
+            from runner import supervisor
+
+            supervisor.main()

@@ -29,7 +29,7 @@ def wipe() -> None:
 
 def main() -> None:
     scripts, python, answer = sys.argv[1:4]
-    place = Options.parse(["--python", python]).place
+    place = Options(["--python", python]).place
     os.umask(0o022)
     results = {}
     corpus = json.loads(Path(scripts).read_text(encoding="utf-8"))

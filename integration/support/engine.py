@@ -14,7 +14,7 @@ from requests.exceptions import ReadTimeout
 from python_exec_sandbox.drivers.docker import labels
 from python_exec_sandbox.drivers.docker.context import packaged_context, read_context
 from python_exec_sandbox.drivers.docker.discovery import find_engines, surroundings
-from python_exec_sandbox.drivers.docker.identity import boot_id
+from python_exec_sandbox.drivers.identity import boot_id
 from python_exec_sandbox.errors import ConfigurationError
 
 ANSWER_SECONDS = 10

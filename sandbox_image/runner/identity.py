@@ -7,15 +7,14 @@ with none. So a script can neither signal, trace nor limit its runner, and the r
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
 class Identity:
     """The user of the script; ``None`` when the wall between the parties is made by other means."""
 
-    uid: int | None
-    gid: int | None
+    def __init__(self, uid: int | None, gid: int | None) -> None:
+        self.uid = uid
+        self.gid = gid
 
     @contextmanager
     def assumed(self) -> Iterator[None]:

@@ -11,38 +11,43 @@ import errno
 import fcntl
 import os
 import signal
-from dataclasses import dataclass
 
 from . import children
+from .children import Children
 from .identity import Identity
+from .nest import Nest, NestPlan
 from .source import wire_form
+from .spawning import prefer_as_victim, reset_signals
 
 OUTPUT_PIPE_BYTES = 1024 * 1024
 
 STDERR_NOTES_BYTES = 16 * 1024
 """How much of what uv says is kept; its last lines name the cause."""
 
-_RESET = (
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGHUP,
-    signal.SIGTERM,
-    signal.SIGCHLD,
-)
-"""Dispositions that an ignoring parent would hand down through exec."""
 
-
-@dataclass(frozen=True)
 class Place:
-    """Where things lie inside the sandbox."""
+    """Where things lie inside the sandbox.
 
-    uv: str
-    work: str
-    packages: str
-    """Where uv's private cache and the requirements file go."""
-    environment: dict[str, str]
+    ``packages`` is where uv's private cache and the requirements file go; ``interpreters`` maps a version to
+    what uv is told to run, where it shall not search; ``nest`` is set where the script needs a sandbox of its
+    own inside this one.
+    """
+
+    def __init__(
+        self,
+        uv: str,
+        work: str,
+        packages: str,
+        environment: dict[str, str],
+        interpreters: dict[str, str],
+        nest: NestPlan | None,
+    ) -> None:
+        self.uv = uv
+        self.work = work
+        self.packages = packages
+        self.environment = environment
+        self.interpreters = interpreters
+        self.nest = nest
 
     @property
     def script(self) -> str:
@@ -56,11 +61,14 @@ class Interpreter:
         self,
         place: Place,
         identity: Identity,
+        family: Children,
         python: str,
         args: list[str] | None = None,
         requirements: list[str] | None = None,
     ) -> None:
         self.python = python
+        self._family = family
+        self._nest = Nest(place.nest) if place.nest is not None else None
         self.pid: int | None = None
         self.gate: int | None = None
         self.cpu_seconds = 0.0
@@ -74,6 +82,8 @@ class Interpreter:
             self.stdout, child_out = os.pipe()
             self.stderr, child_err = os.pipe()
             command = self._command(args or [], requirements or [])
+        if self._nest is not None:
+            command = self._nest.command(command)
         for fd in (self.stdin, self.stdout, self.stderr):
             os.set_blocking(fd, False)
         for fd in (self.stdout, self.stderr):
@@ -81,9 +91,12 @@ class Interpreter:
         self.uv_pid = self._spawn(command, (child_in, child_out, child_err))
         for fd in (child_in, child_out, child_err):
             os.close(fd)
+        if self._nest is not None:
+            self._nest.started()
 
     def _command(self, args: list[str], requirements: list[str]) -> list[str]:
-        command = [self._place.uv, "run", "--quiet", "--no-project", "--python", self.python]
+        command = [self._place.uv, "run", "--quiet", "--no-project", "--python"]
+        command.append(self._place.interpreters.get(self.python, self.python))
         if requirements:
             path = os.path.join(self._place.packages, "requirements.txt")
             with open(path, "w", encoding="utf-8") as file:
@@ -107,13 +120,12 @@ class Interpreter:
 
     def _prepare(self, stdio: tuple[int, int, int]) -> None:
         os.setsid()
-        _prefer_as_victim()
+        if self._nest is None:
+            prefer_as_victim()
         for number, fd in enumerate(stdio):
             os.dup2(fd, number)
         self._identity.become()
-        for number in _RESET:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        reset_signals()
         os.umask(0o022)
         os.chdir(self._place.work)
 
@@ -130,8 +142,45 @@ class Interpreter:
         self._put_file()
         return True
 
+    @property
+    def news_fd(self) -> int:
+        """A descriptor that is readable when :meth:`status` may have changed; -1 when SIGCHLD tells."""
+        return -1 if self._nest is None else self._nest.fd
+
+    def update(self) -> None:
+        """Take in news, never waiting."""
+        if self._nest is not None:
+            self._nest.update()
+
+    def uv_has_ended(self) -> bool:
+        """Whether uv ended before there was an interpreter."""
+        if self._nest is None:
+            return self._family.status(self.uv_pid) is not None
+        return self._nest.uv_status is not None or self._nest.ended
+
+    def status(self) -> int | None:
+        """The interpreter's wait status, once it ended."""
+        if self.pid is None:
+            return None
+        if self._nest is None:
+            return self._family.status(self.pid)
+        if self._nest.script_status is None and self._nest.ended:
+            return signal.SIGKILL  # it went down with its namespace
+        return self._nest.script_status
+
+    def follow(self) -> None:
+        """From now on only the interpreter's own end counts."""
+        if self._nest is not None:
+            self._family.follow(self.uv_pid)
+        elif self.pid is not None:
+            self._family.follow(self.pid)
+
     def _adopt(self) -> None:
         script = self._place.script.encode()
+        if self._nest is not None:
+            self.pid, used = self._nest.adopt(self.uv_pid, script)
+            self.cpu_seconds = used / 1e6
+            return
         own = [pid for pid in children.children_of(self.uv_pid) if script in children.command_line(pid)]
         self.pid = own[0] if own else self.uv_pid  # without a child uv has become the interpreter
         if self.pid != self.uv_pid:
@@ -175,6 +224,8 @@ class Interpreter:
         for fd in (self.stdin, self.stdout, self.stderr, self.gate, self._file):
             if fd is not None:
                 os.close(fd)
+        if self._nest is not None:
+            self._nest.close()
         with self._identity.assumed():
             os.unlink(self._place.script)
 
@@ -185,12 +236,3 @@ def _widen(pipe: int) -> None:
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, OUTPUT_PIPE_BYTES)
     except OSError:
         return
-
-
-def _prefer_as_victim() -> None:
-    """Let the kernel's memory killer take the script before the runner; must come before ``become``."""
-    try:
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write("1000")
-    except OSError:
-        return  # the counters and the engine's events still tell a memory kill

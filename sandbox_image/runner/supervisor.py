@@ -17,7 +17,6 @@ import select
 import signal
 import sys
 import time
-import traceback
 from enum import Enum, auto
 
 from . import environments, wire
@@ -104,7 +103,7 @@ class Supervisor:
         self._warm = True
         link.control(type="hello", protocol=wire.PROTOCOL_VERSION, pythons=options.pythons)
         link.flush()
-        self._interpreter = Interpreter(self._place, options.identity, options.python)
+        self._interpreter = Interpreter(self._place, options.identity, self._children, options.python)
 
     def run(self) -> None:
         """Serve until the server is gone. Raises :class:`ServerGone`."""
@@ -124,6 +123,17 @@ class Supervisor:
         poll.register(self._wake, select.POLLIN)
         if self._link.backlog:
             poll.register(self._link.fd_out, select.POLLOUT)
+        if (news := self._interpreter.news_fd) >= 0:
+            poll.register(news, select.POLLIN)
+        self._register_script(poll)
+        for fd, _ in poll.poll(self._timeout_ms()):
+            if fd == self._wake:
+                os.read(self._wake, 4096)
+            elif fd == news:
+                self._interpreter.update()
+
+    def _register_script(self, poll: select.poll) -> None:
+        """The script's own pipes, as far as something can be done with them now."""
         if self._state is State.INSTALLING:
             poll.register(self._interpreter.stderr, select.POLLIN)
         for fd, output in self._readable():
@@ -134,9 +144,6 @@ class Supervisor:
                 poll.register(self._interpreter.stdin, select.POLLOUT)
             if self._to_gate and self._interpreter.gate is not None:
                 poll.register(self._interpreter.gate, select.POLLOUT)
-        for fd, _ in poll.poll(self._timeout_ms()):
-            if fd == self._wake:
-                os.read(self._wake, 4096)
 
     def _timeout_ms(self) -> int | None:
         if self._state in (State.WARMING, State.INSTALLING):
@@ -218,7 +225,12 @@ class Supervisor:
             self._conclude("environment_gone")
             return
         self._interpreter = Interpreter(
-            self._place, self._options.identity, job.environment or job.python, job.args, job.requirements
+            self._place,
+            self._options.identity,
+            self._children,
+            job.environment or job.python,
+            job.args,
+            job.requirements,
         )
 
     def _current(self) -> Job:
@@ -251,8 +263,7 @@ class Supervisor:
             raise RuntimeError(f"no interpreter of Python {self._interpreter.python}: {self._notes()}")
 
     def _check_idle(self) -> None:
-        pid = self._interpreter.pid
-        if pid is not None and self._children.status(pid) is not None:
+        if self._interpreter.status() is not None:
             raise RuntimeError("the waiting interpreter ended before it had a script")
 
     def _await_installed(self) -> None:
@@ -273,7 +284,7 @@ class Supervisor:
             self._conclude("install_time")
 
     def _uv_ended(self) -> bool:
-        return self._children.status(self._interpreter.uv_pid) is not None
+        return self._interpreter.uv_has_ended()
 
     def _overdue(self) -> bool:
         return self._deadline is not None and time.monotonic() >= self._deadline
@@ -286,8 +297,7 @@ class Supervisor:
         self._state = State.RUNNING
         self._link.control(type="phase", name="running")
         self._link.flush()  # the server must know before the script can do anything: else it might try again
-        if self._interpreter.pid is not None:
-            self._children.follow(self._interpreter.pid)
+        self._interpreter.follow()
         self._started = time.monotonic()
         self._deadline = self._started + job.run_seconds
         self._serve_run()
@@ -296,8 +306,7 @@ class Supervisor:
         self._feed_gate()
         self._feed_stdin()
         self._forward()
-        pid = self._interpreter.pid
-        if pid is not None and self._children.status(pid) is not None:
+        if self._interpreter.status() is not None:
             self._conclude(self._reason or "exited")
         elif self._overdue():
             self._time_over()
@@ -428,8 +437,7 @@ class Supervisor:
 
     def _ending(self) -> tuple[int | None, int | None]:
         """The script's own exit code or signal, when it ended by itself."""
-        pid = self._interpreter.pid
-        status = self._children.status(pid) if pid is not None and self._reason == "exited" else None
+        status = self._interpreter.status() if self._reason == "exited" else None
         if status is None:
             return None, None
         if os.WIFSIGNALED(status):
@@ -458,10 +466,14 @@ def main() -> None:
     signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))  # `docker stop`; with PID 1 everything ends
     try:
-        Supervisor(Options.parse(sys.argv[1:]), link, wake_out).run()
+        options = Options(sys.argv[1:])
+        options.limit()
+        Supervisor(options, link, wake_out).run()
     except ServerGone:
         os._exit(0)
     except BaseException as error:  # noqa: BLE001 - the server is told whatever it is
+        import traceback  # noqa: PLC0415 - it takes milliseconds, and is hardly ever needed
+
         traceback.print_exc()
         link.control(type="fault", text=f"{type(error).__name__}: {error}"[:4096])
         try:

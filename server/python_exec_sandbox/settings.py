@@ -148,7 +148,7 @@ class Settings(BaseSettings):
         Backend, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "KIND", "docker")
     ] = Field(
         Backend.DOCKER,
-        description="docker, native (docker in this version) or none (scripts are NOT sandboxed)",
+        description="docker, native (bubblewrap on Linux, else docker) or none (scripts are NOT sandboxed)",
     )
     allow_unsandboxed: Annotated[bool, Flag(Group.SANDBOXES, default="off")] = Field(
         False, description="when no sandbox can be made, run scripts NOT sandboxed instead of refusing"
@@ -268,7 +268,7 @@ class Settings(BaseSettings):
     def _agree(self) -> Self:
         """Settings that contradict each other, each named with its number."""
         if not self._is_available_python():
-            if self.is_unsandboxed:
+            if self.sandbox_backend is not Backend.DOCKER:
                 raise ValueError(f"--python-version {self.python_version} is no version such as 3.13")
             raise ValueError(
                 f"--python-version {self.python_version} is not available; the sandbox has "
@@ -306,7 +306,7 @@ class Settings(BaseSettings):
 
     def _is_available_python(self) -> bool:
         """Only the image's owner knows what an image of their own has, and only uv what the machine has."""
-        if self.image is None and not self.is_unsandboxed:
+        if self.image is None and self.sandbox_backend is Backend.DOCKER:
             return self.python_version in SUPPORTED_PYTHONS
         return re.fullmatch(r"3\.\d{1,2}", self.python_version, flags=re.ASCII) is not None
 

@@ -282,6 +282,14 @@ async def test_each_limit_is_held_against_its_setting(name: str, setting: dict[s
     assert rows(found, **setting)[name].state is State.WARNING
 
 
+def test_what_a_driver_keeps_from_outside_is_not_called_a_limit_that_does_not_hold() -> None:
+    measured = Measured.model_validate(WELL | {"cpus": None, "processes": 131})
+    for facts, care in ((DriverFacts(own_processes=3, hides_cpus=True), False), (DriverFacts(), True)):
+        shown = rows(Environment(facts=facts, measured=measured))
+        assert shown["processors"].needs_care is care
+        assert shown["processes and threads"].needs_care is care
+
+
 async def test_without_a_network_there_must_be_the_loopback_alone() -> None:
     measured = Measured.model_validate(WELL)
     assert rows(Environment(measured=measured), network=Network.NONE)["network devices"].needs_care
@@ -330,7 +338,8 @@ def test_without_containers_their_settings_do_not_apply_and_uv_does() -> None:
     assert {"image", "pool_size", "allow_unsandboxed"} <= set(found)
     assert "uv_path" not in found
     assert "uv_path" not in inapplicable(Settings(ca_bundle=None, allow_unsandboxed=True))
-    assert "sandbox_backend" in inapplicable(Settings(ca_bundle=None, sandbox_backend=Backend_.NATIVE))
+    native = inapplicable(Settings(ca_bundle=None, sandbox_backend=Backend_.NATIVE))
+    assert "image" in native and "uv_path" not in native and "sandbox_backend" not in native
 
 
 def inapplicable_flags(settings: Settings) -> set[str]:

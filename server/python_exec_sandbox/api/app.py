@@ -21,6 +21,7 @@ from python_exec_sandbox.api.toolset import all_tools
 from python_exec_sandbox.api.unsandboxed_words import fallback_words, unsandboxed_instructions
 from python_exec_sandbox.api.wire import StdioServer
 from python_exec_sandbox.collector import permanent
+from python_exec_sandbox.setting_values import Backend as BackendKind
 from python_exec_sandbox.setting_values import Network
 from python_exec_sandbox.settings import Settings
 
@@ -97,13 +98,15 @@ async def open_chosen(settings: Settings) -> AsyncIterator[Backend]:
     """The backend for ``settings``, imported only now, off the event loop: it takes a tenth of the time in
     which ``initialize`` must be answered."""
     own_thread = anyio.CapacityLimiter(1)  # anyio's default limiter is the protocol's
-    backends = await anyio.to_thread.run_sync(_import_backends, limiter=own_thread)
+    backends = await anyio.to_thread.run_sync(_import_backends, settings.sandbox_backend, limiter=own_thread)
     async with backends.open_backend(settings) as backend:
         yield backend
 
 
-def _import_backends() -> ModuleType:
+def _import_backends(chosen: BackendKind) -> ModuleType:
     with permanent():
+        if chosen is BackendKind.NATIVE:
+            importlib.import_module("python_exec_sandbox.api.native")
         return importlib.import_module("python_exec_sandbox.api.backends")
 
 

@@ -41,8 +41,12 @@ async def open_backend(settings: Settings, *, warm: bool = True) -> AsyncIterato
             yield Backend(AsAsked(spare), activity=lambda: spare.activity, stats=spare.pool.stats)
         return
     if settings.sandbox_backend is BackendKind.NATIVE:
-        logger.info("--sandbox-backend native: this version has no bubblewrap driver, so it means docker")
-    async with open_docker(settings, warm=warm) as backend:
+        from python_exec_sandbox.api.native import open_native  # it builds on this module
+
+        chosen = open_native(settings, open_docker, warm=warm)
+    else:
+        chosen = open_docker(settings, warm=warm)
+    async with chosen as backend:
         if not settings.allow_unsandboxed:
             yield backend
             return

@@ -9,6 +9,7 @@ from python_exec_sandbox.api.inapplicable import inapplicable
 from python_exec_sandbox.api.refusals import short_refusal
 from python_exec_sandbox.api.row import PAGE_BYTES, Row, Section, State, limit_row, without_home
 from python_exec_sandbox.api.unsandboxed_rows import unsandboxed_rows
+from python_exec_sandbox.model.facts import DriverFacts
 from python_exec_sandbox.model.limits import RUNNER_RESERVE_BYTES
 from python_exec_sandbox.pool.stats import PoolPhase, PoolStats
 from python_exec_sandbox.run.measuring import Measured
@@ -30,7 +31,7 @@ def sections(settings: Settings, found: Environment) -> tuple[Section, ...]:
         ("Scripts", _scripts(settings, found)),
         ("Server", _server(settings)),
         ("Engine", _engine(found)),
-        *_measured(settings, found.measured),
+        *_measured(settings, found.measured, found.facts),
         ("Limits kept by the server", _kept_limits(settings)),
         ("Pool, now and since the start", _pool(found.stats)),
         ("Settings", _settings(settings)),
@@ -39,14 +40,16 @@ def sections(settings: Settings, found: Environment) -> tuple[Section, ...]:
     return tuple(section for section in made if section.rows)
 
 
-def _measured(settings: Settings, measured: Measured | None) -> list[tuple[str, Iterator[Row]]]:
+def _measured(
+    settings: Settings, measured: Measured | None, facts: DriverFacts
+) -> list[tuple[str, Iterator[Row]]]:
     if measured is None:
         return []
     if measured.unsandboxed:
         return [("Where scripts run, measured there", unsandboxed_rows(settings, measured))]
     return [
         ("Isolation, measured in a sandbox", _isolation(settings, measured)),
-        ("Limits, measured in a sandbox", _limits(settings, measured)),
+        ("Limits, measured in a sandbox", _limits(settings, measured, facts)),
     ]
 
 
@@ -153,13 +156,17 @@ def _network(settings: Settings, measured: Measured) -> Row:
     return Row("network devices", f"{devices} (--network {settings.network})")
 
 
-def _limits(settings: Settings, measured: Measured) -> Iterator[Row]:
+def _limits(settings: Settings, measured: Measured, facts: DriverFacts) -> Iterator[Row]:
     asked = settings.sandbox_limits()
     group = f"the kernel's {{}} control group (version {measured.control_groups or 'unknown'})"
     yield limit_row("memory", measured.memory_bytes, asked.memory_bytes, group.format("memory"))
     yield limit_row("swap", measured.swap_bytes, 0, "the kernel's swap accounting (swapaccount=1)")
-    yield limit_row("processors", measured.cpus, asked.cpus, group.format("cpu"))
-    yield limit_row("processes and threads", measured.processes, asked.processes, group.format("pids"))
+    if facts.hides_cpus and measured.cpus is None:
+        yield Row("processors", f"{asked.cpus:g}, kept from outside", State.GOOD)
+    else:
+        yield limit_row("processors", measured.cpus, asked.cpus, group.format("cpu"))
+    processes = asked.processes + facts.own_processes
+    yield limit_row("processes and threads", measured.processes, processes, group.format("pids"))
     yield limit_row("open files", measured.open_files, asked.open_files, "the engine's ulimits")
     yield limit_row("core dumps", measured.core_bytes, 0, "the engine's ulimits")
     sizes = {folder.path: folder for folder in measured.folders}

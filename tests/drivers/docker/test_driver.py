@@ -16,8 +16,8 @@ from python_exec_sandbox.drivers.attached import AttachedSandbox
 from python_exec_sandbox.drivers.docker import connection, containers
 from python_exec_sandbox.drivers.docker import driver as driver_module
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
-from python_exec_sandbox.drivers.docker.identity import own_identity
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network
+from python_exec_sandbox.drivers.identity import own_identity
 from python_exec_sandbox.errors import (
     ConfigurationError,
     CreateFailed,

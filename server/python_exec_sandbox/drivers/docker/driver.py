@@ -23,7 +23,6 @@ from python_exec_sandbox.drivers.docker.containers import Containers, Made
 from python_exec_sandbox.drivers.docker.events import EventFeed
 from python_exec_sandbox.drivers.docker.facts import Labelled
 from python_exec_sandbox.drivers.docker.failure import EngineRefused, create_failure
-from python_exec_sandbox.drivers.docker.identity import Life, ServerIdentity, life_of, own_identity
 from python_exec_sandbox.drivers.docker.image import ImageKeeper
 from python_exec_sandbox.drivers.docker.labels import INSTANCE, container_labels, owner_of
 from python_exec_sandbox.drivers.docker.leftovers import Kind, Leftover, find_leftovers, remove_leftover
@@ -33,6 +32,7 @@ from python_exec_sandbox.drivers.docker.spec import SandboxSpec
 from python_exec_sandbox.drivers.docker.store_volume import find_store, remove_store
 from python_exec_sandbox.drivers.docker.telling import driver_facts
 from python_exec_sandbox.drivers.docker.users import UserIds
+from python_exec_sandbox.drivers.identity import Life, ServerIdentity, life_of, own_identity
 from python_exec_sandbox.errors import ConfigurationError, DriverError, EngineUnreachable, ImageUnavailable
 from python_exec_sandbox.model.environment import BuildOutcome, BuildRequest
 from python_exec_sandbox.model.facts import DriverFacts

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from python_exec_sandbox.drivers.docker.identity import ServerIdentity
+from python_exec_sandbox.drivers.identity import ServerIdentity
 from python_exec_sandbox.stream.protocol import PROTOCOL_VERSION
 
 PREFIX = "python-exec-sandbox."

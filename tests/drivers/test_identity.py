@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from python_exec_sandbox.drivers.docker import identity
-from python_exec_sandbox.drivers.docker.identity import Life, ServerIdentity, life_of, own_identity
+from python_exec_sandbox.drivers import identity
 from python_exec_sandbox.drivers.docker.labels import container_labels, owner_of
+from python_exec_sandbox.drivers.identity import Life, ServerIdentity, life_of, own_identity
 from python_exec_sandbox.stream.protocol import PROTOCOL_VERSION
 
 

@@ -1,0 +1,234 @@
+"""Sandboxes as bubblewrap processes on this machine: started, watched and ended by the server itself."""
+
+import contextlib
+import logging
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from python_exec_sandbox.drivers.attached import AttachedSandbox
+from python_exec_sandbox.drivers.bubblewrap.argv import Plan, outer_words, runner_command, trial_command
+from python_exec_sandbox.drivers.bubblewrap.cgroup.base import Group, LimitState
+from python_exec_sandbox.drivers.bubblewrap.channel import SocketChannel
+from python_exec_sandbox.drivers.bubblewrap.failure import explain
+from python_exec_sandbox.drivers.bubblewrap.options import BubblewrapOptions
+from python_exec_sandbox.drivers.bubblewrap.process import BwrapProcess, Start
+from python_exec_sandbox.drivers.bubblewrap.sandbox import BwrapKeeper
+from python_exec_sandbox.drivers.bubblewrap.telling import driver_facts
+from python_exec_sandbox.drivers.bubblewrap.users import UserIds
+from python_exec_sandbox.drivers.bubblewrap.workshop import Workshop, counters_of
+from python_exec_sandbox.errors import CreateFailed, DriverError
+from python_exec_sandbox.model.facts import DriverFacts
+
+logger = logging.getLogger(__name__)
+
+# Until an interpreter waits: some 60 ms on an idle machine, many times that on a small one under load.
+READY_SECONDS = 30.0
+
+# A trial also lets uv ask the interpreter about itself, and compiles the runner.
+TRIAL_SECONDS = 20.0
+
+# After a failure or a cancellation, within the time a server has for its shutdown.
+CLEANUP_SECONDS = 2.0
+
+# File calls on control groups, and the first look at the machine.
+_THREADS = 2
+
+
+class BubblewrapDriver:
+    """A :class:`~python_exec_sandbox.drivers.base.Driver` for Linux, without an engine."""
+
+    name = "bubblewrap"
+
+    def __init__(
+        self,
+        options: BubblewrapOptions,
+        environment: Mapping[str, str] | None = None,
+        home: Path | None = None,
+    ) -> None:
+        self._options = options
+        self._environment = dict(os.environ if environment is None else environment)
+        self._home = home or Path(os.path.expanduser("~"))  # noqa: PTH111 - without a home it stays "~", and raises nothing
+        self._stack = contextlib.AsyncExitStack()
+        self._users = UserIds()
+        self._workshop: Workshop | None = None
+        self._living: set[BwrapProcess] = set()
+        self.activity: str | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._stack.__aenter__()
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        self._threads = anyio.CapacityLimiter(_THREADS)
+        self._preparing = anyio.Lock()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill what the pool has left."""
+        for process in self._living:
+            process.kill()
+        if self._workshop is not None:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self._workshop.close, limiter=self._threads)
+        self._tasks.cancel_scope.cancel()
+        await self._stack.__aexit__(kind, error, trace)
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """All versions that this machine has, the newest last; empty before :meth:`prepare`."""
+        return tuple(python.version for python in self._workshop.host.pythons) if self._workshop else ()
+
+    @property
+    def limits(self) -> tuple[LimitState, ...]:
+        """Which limits hold, and by what; empty before :meth:`prepare`."""
+        return self._workshop.groups.effective if self._workshop else ()
+
+    async def facts(self) -> DriverFacts:
+        """What this machine has for sandboxes, and which limits hold.
+
+        Raises:
+            DriverError: no sandbox can be made.
+        """
+        workshop = await self.prepare()
+        return driver_facts(workshop.host, workshop.groups.kind, workshop.groups.effective)
+
+    async def prepare(self, python: str | None = None) -> Workshop:
+        """Look at the machine and, when ``python`` is given and wasn't tried yet, make a trial sandbox of it.
+
+        Raises:
+            CreateFailed: with the cause and what to do about it.
+            PythonUnavailable: the machine doesn't have it.
+        """
+        async with self._preparing:
+            workshop = self._workshop
+            if workshop is None:
+                self.activity = "looking at this machine"
+                try:
+                    workshop = self._workshop = await anyio.to_thread.run_sync(
+                        Workshop.open, self._options, self._environment, self._home, limiter=self._threads
+                    )
+                finally:
+                    self.activity = None
+                logger.info("limits by %s", workshop.groups.kind)
+            if python is not None and python not in workshop.caches:
+                self.activity = f"trying Python {python} in a sandbox"
+                try:
+                    workshop.learn(python, await self._try(workshop, python))
+                finally:
+                    self.activity = None
+            return workshop
+
+    async def create(self, python: str) -> AttachedSandbox:
+        """As the contract says. It takes one start of an interpreter; the first of each version takes two."""
+        workshop = await self.prepare(python)
+        made = await self._open(workshop)
+        try:
+            plan = workshop.plan(python, made.counters)
+            process, keeper, channel = await self._start(workshop, made, plan, runner_command(plan))
+            sandbox = AttachedSandbox(secrets.token_hex(8), python, channel, keeper)
+            self._tasks.start_soon(sandbox.pump)
+            await sandbox.wait_ready(READY_SECONDS)
+            process.note_runner()
+        except BaseException:  # a cancellation leaves nothing behind either
+            await self._clean_up(made)
+            raise
+        return sandbox
+
+    async def sweep(self) -> int:
+        """As the contract says. Processes of dead servers have ended with them; their groups may be left."""
+        workshop = await self.prepare()
+        return await anyio.to_thread.run_sync(workshop.groups.sweep, limiter=self._threads)
+
+    async def _try(self, workshop: Workshop, python: str) -> bytes:
+        """What a trial sandbox prints; it is gone afterwards."""
+        made = await self._open(workshop)
+        try:
+            plan = workshop.plan(python, made.counters)
+            process, _, channel = await self._start(workshop, made, plan, trial_command(plan))
+            printed = b""
+            with anyio.move_on_after(TRIAL_SECONDS) as scope:
+                while data := await channel.receive():
+                    printed += data
+            if scope.cancelled_caught:
+                raise CreateFailed(f"A trial sandbox of Python {python} did not end in {TRIAL_SECONDS:g} s.")
+            if not printed:
+                raise CreateFailed(f"No sandbox can be made with bubblewrap: {explain(process.said())}")
+            return printed
+        finally:
+            await self._clean_up(made)
+
+    async def _open(self, workshop: Workshop) -> "_Made":
+        """Whatever a sandbox has before there is a process."""
+        uid = self._users.take() if workshop.is_root else None
+        try:
+            group = await anyio.to_thread.run_sync(workshop.open_group, limiter=self._threads)
+        except BaseException:
+            if uid is not None:
+                self._users.give_back(uid)
+            raise
+        return _Made(group, counters_of(group), uid)
+
+    async def _start(
+        self, workshop: Workshop, made: "_Made", plan: Plan, command: list[str]
+    ) -> tuple[BwrapProcess, BwrapKeeper, SocketChannel]:
+        start = Start(workshop.program, outer_words(plan), command, workshop.stage, made.uid, workshop.mounts)
+        try:
+            # Here, on the loop's own thread: a bwrap ends with the thread that started it. Takes a few milliseconds.
+            process = BwrapProcess(start)
+        except OSError as error:
+            raise CreateFailed(f"{start.program} could not be started: {error}") from error
+        channel = SocketChannel(process.sock)
+        self._living.add(process)
+
+        def forget() -> None:
+            self._living.discard(process)
+            if made.uid is not None:
+                self._users.give_back(made.uid)
+
+        made.keeper = BwrapKeeper(process, channel, made.group, self._threads, forget)
+        self._tasks.start_soon(process.watch)
+
+        def release() -> None:
+            made.group.add(process.pid)
+            process.release()
+
+        try:
+            await anyio.to_thread.run_sync(release, limiter=self._threads)
+        except OSError as error:
+            raise CreateFailed(
+                f"No sandbox can be made with bubblewrap: {explain(process.said())} ({error})"
+            ) from error
+        return process, made.keeper, channel
+
+    async def _clean_up(self, made: "_Made") -> None:
+        with anyio.move_on_after(CLEANUP_SECONDS, shield=True) as scope:
+            try:
+                if made.keeper is not None:
+                    await made.keeper.remove()
+                else:
+                    await anyio.to_thread.run_sync(made.group.remove, limiter=self._threads)
+                    if made.uid is not None:
+                        self._users.give_back(made.uid)
+            except DriverError as error:
+                logger.warning("a sandbox may be left: %s", error)
+        if scope.cancelled_caught:
+            logger.warning("a sandbox may be left: its processes were not gone in %s s", CLEANUP_SECONDS)
+
+
+@dataclass(slots=True)
+class _Made:
+    """What exists of a sandbox so far."""
+
+    group: Group
+    counters: tuple[tuple[Path, str], ...]
+    uid: int | None
+    keeper: BwrapKeeper | None = None

@@ -1,0 +1,180 @@
+"""Starts an outer bwrap and holds what is needed to talk to it, to watch it and to end it."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import anyio
+
+from python_exec_sandbox.drivers.bubblewrap.argv import Data, Source, Word
+from python_exec_sandbox.drivers.bubblewrap.staging import SEARCH_PATH, MountNamespace, Stage
+
+# What a broken start or a traceback of the runner needs.
+_DIAGNOSIS_BYTES = 4 * 1024
+
+_INFO_BYTES = 4 * 1024
+
+# Groups of user ids and group ids are the same numbers: nothing is counted per group.
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What to start: ``program`` is bwrap, ``command`` what it executes inside. ``user`` is whom to become
+    first, or ``None`` to stay who we are; ``mounts`` where the stage is set, if there is one."""
+
+    program: str
+    words: Sequence[Word]
+    command: Sequence[str]
+    stage: Stage
+    user: int | None
+    mounts: MountNamespace | None
+
+
+class BwrapProcess:
+    """One outer bwrap. Made on the event loop's thread, whose life bwrap follows (``--die-with-parent``).
+
+    It waits for its options until :meth:`release`, so that it can be put into a control group before it has
+    forked; a server that dies meanwhile leaves a bwrap without options, which ends.
+    """
+
+    def __init__(self, start: Start) -> None:
+        """Raises ``OSError`` when it can't be started."""
+        self.gone = anyio.Event()
+        self._runner_pidfd = -1
+        with contextlib.ExitStack() as stack:
+            self.sock, theirs = socket.socketpair()
+            stack.callback(theirs.close)
+            self._diagnosis = _memory(b"")
+            options, self._options = os.pipe()
+            self._info, info = os.pipe()
+            for fd in (options, info):
+                stack.callback(os.close, fd)
+            self._words, data = _resolve(start, ["--info-fd", str(info), *start.words])
+            for fd in data:
+                stack.callback(os.close, fd)
+            command = [start.program, "--args", str(options), "--", *start.command]
+            identity: dict[str, object] = {}
+            if start.mounts is not None and start.user is not None:
+                command = start.mounts.command(start.user, command)
+            elif start.user is not None:
+                identity = {"user": start.user, "group": start.user, "extra_groups": []}
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=theirs,
+                    stdout=theirs,
+                    stderr=self._diagnosis,
+                    pass_fds=(options, info, *data),
+                    env={"PATH": SEARCH_PATH},
+                    cwd="/",
+                    start_new_session=True,
+                    **identity,  # type: ignore[call-overload]  # three arguments that belong together
+                )
+            except OSError:
+                self._close_all()
+                raise
+        self._pid: int = self._process.pid
+        self._pidfd = _pidfd(self._pid)
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    def release(self) -> None:
+        """Let bwrap go on. Raises ``OSError`` when it is gone already."""
+        view = memoryview(self._words)
+        while view:  # as a rule it fits into the pipe at once
+            view = view[os.write(self._options, view) :]
+        os.close(self._options)
+        self._options = -1
+
+    def note_runner(self) -> None:
+        """Take hold of the runner's own process, which bwrap has named by now."""
+        os.set_blocking(self._info, False)
+        with contextlib.suppress(OSError, ValueError, KeyError):  # it is gone then, and its bwrap as well
+            named = json.loads(os.read(self._info, _INFO_BYTES))
+            self._runner_pidfd = _pidfd(named["child-pid"])
+
+    async def watch(self) -> None:
+        """Set :attr:`gone` when bwrap and the runner's whole namespace have ended."""
+        await anyio.wait_readable(self._pidfd)
+        if self._runner_pidfd >= 0:
+            # Readable only after the kernel has ended everything in the runner's namespace.
+            await anyio.wait_readable(self._runner_pidfd)
+        self._process.poll()
+        self.gone.set()
+
+    def kill(self) -> None:
+        """SIGKILL; what is inside follows. Never raises, and never meets another process of the same number."""
+        for fd in (self._runner_pidfd, self._pidfd):
+            if fd >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    _kill(fd)
+
+    def said(self) -> str:
+        """The end of what bwrap, or the runner, wrote to its standard error."""
+        size = os.fstat(self._diagnosis).st_size
+        return os.pread(self._diagnosis, _DIAGNOSIS_BYTES, max(0, size - _DIAGNOSIS_BYTES)).decode(
+            "utf-8", "replace"
+        )
+
+    def close(self) -> None:
+        """Give back every descriptor; only once it is gone."""
+        os.close(self._pidfd)
+        self._close_all()
+
+    def _close_all(self) -> None:
+        for fd in (self._diagnosis, self._options, self._info, self._runner_pidfd):
+            if fd >= 0:
+                os.close(fd)
+        self._diagnosis = self._options = self._info = self._runner_pidfd = self._pidfd = -1
+        self.sock.close()
+
+
+def _resolve(start: Start, words: Sequence[Word]) -> tuple[bytes, list[int]]:
+    """The options as ``--args`` wants them, and the descriptors that they name."""
+    resolved: list[str] = []
+    descriptors: list[int] = []
+    for word in words:
+        match word:
+            case Data(content):
+                descriptors.append(_memory(content))
+                resolved.append(str(descriptors[-1]))
+            case Source(path):
+                resolved.append(start.stage.path(path))
+            case str():
+                resolved.append(word)
+    return "".join(f"{word}\0" for word in resolved).encode("utf-8", "surrogateescape"), descriptors
+
+
+def _memory(content: bytes) -> int:
+    """A file without a name that holds ``content``, to be read from its start."""
+    fd = _unnamed_file()
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _unnamed_file() -> int:
+    if sys.platform == "linux":
+        return os.memfd_create("data")
+    raise NotImplementedError
+
+
+def _pidfd(pid: int) -> int:
+    if sys.platform == "linux":
+        return os.pidfd_open(pid)
+    raise NotImplementedError
+
+
+def _kill(pidfd: int) -> None:
+    if sys.platform == "linux":
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
