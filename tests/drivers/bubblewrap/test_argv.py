@@ -76,7 +76,6 @@ GOLDEN = """\
 --gid 1000
 --hostname sandbox
 --new-session
---die-with-parent
 --as-pid-1
 --cap-drop ALL
 --clearenv

@@ -158,9 +158,20 @@ def test_a_group_that_can_not_be_frozen_is_killed_all_the_same() -> None:
 def test_after_the_kill_nothing_stays_frozen() -> None:
     kernel = kernel_of(1)
     group = opened(kernel)
-    populate(kernel, group, 501)
+    populate(kernel, group, *range(501, 564))
+    kernel.bombs = {entrance.parent for entrance in group.entrances}
     group.kill()
     assert kernel.files[folder_of(group, "freezer") / "freezer.state"] == "THAWED"
+
+
+def test_what_does_not_fork_is_killed_without_being_frozen() -> None:
+    kernel = kernel_of(1)
+    group = opened(kernel)
+    populate(kernel, group, 501, 502)
+    group.kill()
+    assert sorted(kernel.ended) == [501, 502]
+    assert "FROZEN" not in kernel.files.get(folder_of(group, "freezer") / "freezer.state", "")
+    assert kernel.now < 0.1
 
 
 def test_a_process_that_was_only_put_into_one_hierarchy_is_killed_too() -> None:

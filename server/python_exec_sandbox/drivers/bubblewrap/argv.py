@@ -146,7 +146,7 @@ def _namespaces(network: Network) -> list[Word]:
         words.append("--unshare-net")
     words += ["--uid", str(INNER_UID), "--gid", str(INNER_UID), "--hostname", "sandbox"]
     # The runner is a PID 1 by trade; a script never is one.
-    return [*words, "--new-session", "--die-with-parent", "--as-pid-1", "--cap-drop", "ALL"]
+    return [*words, "--new-session", "--as-pid-1", "--cap-drop", "ALL"]
 
 
 def _variables(plan: Plan) -> Iterator[Word]:

@@ -182,7 +182,6 @@ class BubblewrapDriver:
     ) -> tuple[BwrapProcess, BwrapKeeper, SocketChannel]:
         start = Start(workshop.program, outer_words(plan), command, workshop.stage, made.uid, workshop.mounts)
         try:
-            # Here, on the loop's own thread: a bwrap ends with the thread that started it. Takes a few milliseconds.
             process = BwrapProcess(start)
         except OSError as error:
             raise CreateFailed(f"{start.program} could not be started: {error}") from error

@@ -1,14 +1,16 @@
 """Starts an outer bwrap and holds what is needed to talk to it, to watch it and to end it."""
 
 import contextlib
-import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 
@@ -19,8 +21,11 @@ from python_exec_sandbox.drivers.bubblewrap.staging import SEARCH_PATH, MountNam
 _DIAGNOSIS_BYTES = 4 * 1024
 
 _INFO_BYTES = 4 * 1024
+_NAMED = re.compile(rb'"child-pid": (\d+)')
 
-# Groups of user ids and group ids are the same numbers: nothing is counted per group.
+# A process that waits for its parent's word dies at once.
+_ORPHAN_SECONDS = 1.0
+_PAUSE_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +42,13 @@ class Start:
 
 
 class BwrapProcess:
-    """One outer bwrap. Made on the event loop's thread, whose life bwrap follows (``--die-with-parent``).
+    """One outer bwrap.
 
     It waits for its options until :meth:`release`, so that it can be put into a control group before it has
-    forked; a server that dies meanwhile leaves a bwrap without options, which ends.
+    forked; a server that dies meanwhile leaves a bwrap without options, which ends. From then on the runner's
+    input is what ends everything with the server. ``--die-with-parent`` would be no help: a bwrap that dies
+    between making its child and letting it go on leaves that child waiting for ever. For the same reason it
+    names the child in a file, not in a pipe, whose end would be such a death.
     """
 
     def __init__(self, start: Start) -> None:
@@ -52,10 +60,9 @@ class BwrapProcess:
             stack.callback(theirs.close)
             self._diagnosis = _memory(b"")
             options, self._options = os.pipe()
-            self._info, info = os.pipe()
-            for fd in (options, info):
-                stack.callback(os.close, fd)
-            self._words, data = _resolve(start, ["--info-fd", str(info), *start.words])
+            stack.callback(os.close, options)
+            self._info = _memory(b"")
+            self._words, data = _resolve(start, ["--info-fd", str(self._info), *start.words])
             for fd in data:
                 stack.callback(os.close, fd)
             command = [start.program, "--args", str(options), "--", *start.command]
@@ -70,7 +77,7 @@ class BwrapProcess:
                     stdin=theirs,
                     stdout=theirs,
                     stderr=self._diagnosis,
-                    pass_fds=(options, info, *data),
+                    pass_fds=(options, self._info, *data),
                     env={"PATH": SEARCH_PATH},
                     cwd="/",
                     start_new_session=True,
@@ -94,16 +101,23 @@ class BwrapProcess:
         os.close(self._options)
         self._options = -1
 
+    @property
+    def knows_runner(self) -> bool:
+        """Whether it was ever seen which process is the runner."""
+        return self._runner_pidfd >= 0
+
     def note_runner(self) -> None:
-        """Take hold of the runner's own process, which bwrap has named by now."""
-        os.set_blocking(self._info, False)
-        with contextlib.suppress(OSError, ValueError, KeyError):  # it is gone then, and its bwrap as well
-            named = json.loads(os.read(self._info, _INFO_BYTES))
-            self._runner_pidfd = _pidfd(named["child-pid"])
+        """Take hold of the runner's own process, if bwrap has named it by now."""
+        if self._runner_pidfd >= 0 or self._info < 0:
+            return
+        if named := _NAMED.search(os.pread(self._info, _INFO_BYTES, 0)):
+            with contextlib.suppress(OSError):  # it is gone then
+                self._runner_pidfd = _pidfd_of_first(int(named[1]))
 
     async def watch(self) -> None:
         """Set :attr:`gone` when bwrap and the runner's whole namespace have ended."""
         await anyio.wait_readable(self._pidfd)
+        self.kill()  # whoever ended bwrap, nothing of its sandbox goes on
         if self._runner_pidfd >= 0:
             # Readable only after the kernel has ended everything in the runner's namespace.
             await anyio.wait_readable(self._runner_pidfd)
@@ -111,11 +125,25 @@ class BwrapProcess:
         self.gone.set()
 
     def kill(self) -> None:
-        """SIGKILL; what is inside follows. Never raises, and never meets another process of the same number."""
+        """SIGKILL; what is inside follows. Never raises, and never meets another process of the same number.
+
+        A child that bwrap hasn't named yet is left to :meth:`end_orphans`.
+        """
+        self.note_runner()
         for fd in (self._runner_pidfd, self._pidfd):
             if fd >= 0:
                 with contextlib.suppress(ProcessLookupError):
                     _kill(fd)
+
+    def end_orphans(self) -> None:
+        """End the child that a bwrap has left which died before it named it: it waits, still in bwrap's own
+        session. To be called in a worker thread once bwrap is gone."""
+        deadline = time.monotonic() + _ORPHAN_SECONDS
+        while (left := list(_in_session(self._pid))) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_PAUSE_SECONDS)  # in a worker thread; the kernel needs a moment
 
     def said(self) -> str:
         """The end of what bwrap, or the runner, wrote to its standard error."""
@@ -167,6 +195,32 @@ def _unnamed_file() -> int:
     if sys.platform == "linux":
         return os.memfd_create("data")
     raise NotImplementedError
+
+
+def _in_session(session: int) -> Iterator[int]:
+    """Living processes in the session that ``session`` led, whose number nobody gets while there are any."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (
+                (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            )
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            yield int(folder.name)
+
+
+def _pidfd_of_first(pid: int) -> int:
+    """A hold on ``pid``, if that is the first process of a namespace. Raises ``OSError`` when it isn't."""
+    pidfd = _pidfd(pid)
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        if not re.search(r"^NSpid:.*\t1$", status, re.MULTILINE):  # the number has passed to a stranger
+            raise ProcessLookupError(pid)
+    except OSError:
+        os.close(pidfd)
+        raise
+    return pidfd
 
 
 def _pidfd(pid: int) -> int:

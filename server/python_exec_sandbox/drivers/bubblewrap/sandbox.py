@@ -68,6 +68,8 @@ class BwrapKeeper:
             await self._process.gone.wait()
         if scope.cancelled_caught:
             raise DriverError(f"A sandbox's processes were not gone {REMOVE_SECONDS:g} s after SIGKILL.")
+        if not self._process.knows_runner:
+            await anyio.to_thread.run_sync(self._process.end_orphans, limiter=self._threads)
         await anyio.to_thread.run_sync(self._group.remove, limiter=self._threads)
         if not self._removed:  # another task may have been here meanwhile
             self._removed = True

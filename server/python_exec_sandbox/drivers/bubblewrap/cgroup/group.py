@@ -65,14 +65,22 @@ class KernelGroup:
 
     def kill(self) -> None:
         deadline = self._kernel.seconds() + KILL_SECONDS
+        is_first = True
         while processes := self._processes():
             if self._kernel.seconds() > deadline:
                 raise DriverError(
                     f"{len(processes)} processes of a sandbox were still there {KILL_SECONDS:g} s after they were "
                     f"killed ({self.name}); the first is {min(processes)}. They may wait for a disk or network."
                 )
-            if not self._kill_at_once():
+            if self._kill_at_once():
+                pass
+            elif is_first:
+                # As a rule they end already, with their namespace, and a server that is killed meanwhile must
+                # not leave them frozen: only what goes on forking is.
+                self._kill_seen()
+            else:
                 self._kill_frozen()
+            is_first = False
             self._wait_until(lambda: not self._processes(), _REAP_SECONDS)
 
     def remove(self) -> None:
@@ -108,6 +116,10 @@ class KernelGroup:
             return False  # an older kernel
         return True
 
+    def _kill_seen(self) -> None:
+        for pid in self._processes():
+            self._kernel.end(pid, self.name)
+
     def _kill_frozen(self) -> None:
         freezer = self._dialect.freezer
         folder = self._by_controller.get("freezer")
@@ -115,8 +127,7 @@ class KernelGroup:
             with suppress(OSError):
                 self._kernel.write(folder / freezer.file, freezer.freeze)
                 self._wait_until(self._is_frozen, _FREEZE_SECONDS)
-        for pid in self._processes():
-            self._kernel.end(pid, self.name)
+        self._kill_seen()
         if folder is not None:
             with suppress(OSError):
                 self._kernel.write(folder / freezer.file, freezer.thaw)  # a frozen process can't even die
