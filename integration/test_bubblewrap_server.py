@@ -4,16 +4,14 @@ import os
 import re
 import signal
 import socket
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
 from integration.support.native import ORDINARY, as_ordinary_user, why_no_bubblewrap
-from integration.support.servers import RunningServer, running_server, text_of
+from integration.support.native_servers import all_gone, family_of, native_server
+from integration.support.servers import text_of
 
 pytestmark = [
     pytest.mark.anyio,
@@ -21,49 +19,10 @@ pytestmark = [
     pytest.mark.skipif(why_no_bubblewrap() is not None, reason=why_no_bubblewrap() or ""),
 ]
 
-NO_ENGINE = {"DOCKER_HOST": "unix:///nonexistent/engine.sock"}
-
 GONE_SECONDS = 2.0
 """The bound of promise KILL."""
 
 READY_SECONDS = 30.0
-
-
-@asynccontextmanager
-async def native_server(folder: Path, *flags: str, **environment: str) -> AsyncIterator[RunningServer]:
-    passed_on = {
-        name: os.environ[name] for name in ("UV_PYTHON_INSTALL_DIR", "PYTHONPATH") if name in os.environ
-    }
-    everything = {**NO_ENGINE, **passed_on, **environment}
-    async with running_server(
-        folder, "--sandbox-backend", "native", *flags, environment=everything
-    ) as server:
-        yield server
-
-
-def family_of(pid: int) -> set[int]:
-    """All living descendants of ``pid``, itself included."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            except OSError:
-                continue
-            if fields[0] != "Z":
-                parents[int(entry.name)] = int(fields[1])
-    family = {pid}
-    while grown := {child for child, parent in parents.items() if parent in family} - family:
-        family |= grown
-    return family & parents.keys()
-
-
-async def all_gone(pids: set[int], seconds: float) -> set[int]:
-    """Those of ``pids`` that still run after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    while (left := {pid for pid in pids if pid in family_of(pid)}) and time.monotonic() < deadline:
-        await anyio.sleep(0.02)
-    return left
 
 
 async def test_a_script_runs_in_bubblewrap_and_no_engine_is_asked(tmp_path: Path) -> None:

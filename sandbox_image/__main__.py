@@ -1,6 +1,6 @@
 """Starts the runner: ``python -I -S <this folder or an archive of it> --python 3.13``.
 
-Another first argument starts another part: ``build``, the builder (not in an archive); ``first``, the PID 1 of the
+Another first argument starts another part: ``build``, the builder (which has an archive of its own); ``first``, the PID 1 of the
 script's own namespace; or ``prepare``, a trial run.
 """
 
@@ -11,7 +11,7 @@ if __name__ == "__main__":
         case ["build"]:
             from builder import program
 
-            program.main()
+            program.main(sys.argv[2:])
         case ["first"]:
             from runner import first
 

@@ -67,7 +67,13 @@ class FileServer:
 @contextmanager
 def file_server(client: docker.DockerClient) -> Iterator[FileServer]:
     """An HTTP server that containers reach: on this machine's side of their bridge."""
-    gateway = bridge_address(client)
+    with serving(bridge_address(client)) as served:
+        yield served
+
+
+@contextmanager
+def serving(host: str) -> Iterator[FileServer]:
+    """An HTTP server at the address ``host`` of this machine."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -84,8 +90,8 @@ def file_server(client: docker.DockerClient) -> Iterator[FileServer]:
 
         def log_message(self, *_: object) -> None: ...
 
-    server = ThreadingHTTPServer((gateway, 0), Handler)
-    served = FileServer(f"http://{gateway}:{server.server_port}")
+    server = ThreadingHTTPServer((host, 0), Handler)
+    served = FileServer(f"http://{host}:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

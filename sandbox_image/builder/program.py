@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .bytecode import compile_modules, existing, share
-from .installer import Installer, InstallerFailed, InstallerKilled, Settings
+from .installer import UV, Installer, InstallerFailed, InstallerKilled, Settings
 from .room import Room, size_of
 from .store import Environment, Resolution, Store
 
@@ -269,13 +269,17 @@ def end_with_stdin() -> None:
     os._exit(0)
 
 
-def main() -> None:
-    """Answer the request on stdin; exit code 70 on an error of our own."""
+def main(argv: list[str]) -> None:
+    """Answer the request on stdin; exit code 70 on an error of our own.
+
+    ``argv``: ``--uv PATH``, and ``--one-user yes`` where the store's owner is who runs the scripts, too.
+    """
     os.umask(0o022)
+    options = dict(zip(argv[::2], argv[1::2], strict=True))
     try:
         request = Request.parse(_read_line())
         threading.Thread(target=end_with_stdin, daemon=True).start()
-        store = Store("/store")
+        store = Store("/store", one_user="--one-user" in options)
         store.sweep()
 
         def tell(words: str) -> None:
@@ -284,7 +288,8 @@ def main() -> None:
         with open("/opt/sandbox/pythons.json", encoding="utf-8") as file:
             pythons = json.load(file)
         with tempfile.TemporaryDirectory() as folder:
-            installer = Installer(store.cache, tell, settings=request.installer.environment(folder))
+            settings = request.installer.environment(folder)
+            installer = Installer(store.cache, tell, options.get("--uv", UV), settings)
             say(Program(store, installer, pythons, tell).answer(request))
     except BaseException as error:  # noqa: BLE001 - the server is told whatever it is
         traceback.print_exc()

@@ -125,6 +125,7 @@ class Room:
                     break
                 if self._store.evict(key, name, spare_seconds):
                     ledger.drop(self._store.folder_of(name))
+                    ledger.drop(self._store.facts_of(name))
                     self._remove_unused(ledger, goal)
             if whole_cache and ledger.total > goal:
                 _remove_all(self._store.rest_of_cache(), ledger)

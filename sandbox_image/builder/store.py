@@ -13,6 +13,9 @@
                               the environments, in which packages can put files anywhere
     /store/envs        0711   one folder for each environment, with a name that nobody can guess
 
+Where all of them are one user, sandboxes see the last three alone, which are 0311: not even their owner can list
+them.
+
 An environment counts once ``index/environments`` has its record; one that has neither that nor a living
 builder is debris.
 """
@@ -71,7 +74,7 @@ class Measured:
 class Store:
     """The store under ``root``, its folders made where they are missing."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, one_user: bool = False) -> None:
         self.root = root
         self.cache = os.path.join(root, "cache")
         self._envs = os.path.join(root, "envs")
@@ -82,9 +85,9 @@ class Store:
         _folder(self._index, 0o700)
         for name in ("requests", "environments", "building", "locks"):
             _folder(os.path.join(self._index, name), 0o700)
-        _folder(self._facts, 0o700)
-        _folder(os.path.join(root, "leases"), 0o700)
-        _folder(self._envs, 0o711)
+        _folder(self._facts, 0o311 if one_user else 0o700)
+        _folder(os.path.join(root, "leases"), 0o311 if one_user else 0o700)
+        _folder(self._envs, 0o311 if one_user else 0o711)
 
     def locked(self, key: str, on_wait: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
         """One builder at a time for what ``key`` names."""
@@ -225,9 +228,13 @@ class Store:
             ]
 
     def folders(self) -> list[str]:
-        """All of the store without overlaps: each environment, each archive, and what is neither."""
-        environments = [os.path.join(self._envs, name) for name in os.listdir(self._envs)]
-        return [*environments, *self.archives(), *self.rest_of_cache(), self._facts, self._index]
+        """All of the store without overlaps: what is each environment's, each archive, and what is neither.
+
+        By the records, as there are stores whose environments can't be listed.
+        """
+        names = {name for _, name, _ in self._records()} | set(os.listdir(self._path("building")))
+        own = [folder for name in sorted(names) for folder in (self.folder_of(name), self.facts_of(name))]
+        return [*own, *self.archives(), *self.rest_of_cache(), self._index]
 
     def check_free(self, size: int) -> None:
         """Raises ``OSError`` (``ENOSPC``) when the disk has less than ``size`` bytes left."""

@@ -316,8 +316,8 @@ class Settings(BaseSettings):
 
     @property
     def can_install(self) -> bool:
-        """Whether packages can be had: a builder has a network, whatever scripts have; there is one for Docker."""
-        return self.sandbox_backend is Backend.DOCKER or self.network is not Network.NONE
+        """Whether packages can be had: a builder has a network, whatever scripts have."""
+        return not self.is_unsandboxed or self.network is not Network.NONE
 
     def sandbox_limits(self) -> SandboxLimits:
         """The limits that each sandbox is made with."""

@@ -24,6 +24,12 @@ def mode_of(path: str) -> str:
     return oct(stat.S_IMODE(os.stat(path).st_mode))
 
 
+def test_where_scripts_are_of_its_owner_what_they_see_can_only_be_entered(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "store"), one_user=True)
+    modes = [mode_of(os.path.join(store.root, name)) for name in ("envs", "facts", "leases", "cache")]
+    assert modes == ["0o311", "0o311", "0o311", "0o700"]
+
+
 def test_scripts_can_enter_but_not_list_environments_and_not_enter_the_rest(store: Store) -> None:
     assert [mode_of(os.path.join(store.root, name)) for name in ("", "envs")] == ["0o711", "0o711"]
     assert [mode_of(os.path.join(store.root, name)) for name in ("cache", "index", "facts")] == ["0o700"] * 3

@@ -1,18 +1,20 @@
 """Opens the backend of this kind of machine itself: bubblewrap on Linux, else Docker in its place."""
 
 import logging
+import os
 import platform
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from python_exec_sandbox.api.backends import docker_options, executor_options, pool_config
+from python_exec_sandbox.api.backends import docker_options, environment_store, executor_options, pool_config
 from python_exec_sandbox.api.budget import machine_memory, memory_budget
 from python_exec_sandbox.api.runtime import Backend, RunsScripts
 from python_exec_sandbox.drivers.bubblewrap.driver import BubblewrapDriver
 from python_exec_sandbox.drivers.bubblewrap.options import BubblewrapOptions, Network
 from python_exec_sandbox.drivers.bubblewrap.pythons import OLDEST_RUNNER
+from python_exec_sandbox.drivers.bubblewrap.store import cache_folder, home_folder
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.errors import (
     ConfigurationError,
@@ -25,7 +27,7 @@ from python_exec_sandbox.pool.pool import Pool
 from python_exec_sandbox.run.executor import Executor
 from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult
 from python_exec_sandbox.script.intake import Examined
-from python_exec_sandbox.settings import Settings
+from python_exec_sandbox.settings import DEFAULT_STORE, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -103,8 +105,13 @@ async def open_bubblewrap(
             logger.warning("%s: %s", state.limit, state.reason)
     chosen = settings.model_copy(update={"python_version": python})
     options = replace(executor_options(chosen, driver.name), pythons=driver.pythons)
-    async with Pool(driver, pool_config(chosen, warm=warm)) as pool:
-        executor = Executor(pool, options)
+    if driver.store_problem:
+        logger.warning("packages are installed anew for each run: %s", driver.store_problem)
+    async with (
+        environment_store(settings, driver) as environments,
+        Pool(driver, pool_config(chosen, warm=warm)) as pool,
+    ):
+        executor = Executor(pool, options, None if driver.store_problem else environments)
         yield Backend(
             Noting(executor, note) if note else executor,
             activity=lambda: driver.activity,
@@ -157,4 +164,10 @@ def bubblewrap_options(settings: Settings) -> BubblewrapOptions:
         network=Network(settings.network),
         uv=settings.uv_path,
         ca_bundle=settings.ca_bundle,
+        store=cache_folder(os.environ, home_folder()) / store_name(settings.store),
     )
+
+
+def store_name(setting: str) -> str:
+    """The folder that the setting for a volume's name means where there are no volumes."""
+    return "store" if setting == DEFAULT_STORE else setting

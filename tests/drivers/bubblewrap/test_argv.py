@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from python_exec_sandbox.drivers.bubblewrap.argv import (
+    BuilderPlan,
     Data,
     Plan,
     Source,
     Word,
+    builder_command,
+    builder_words,
     inner_arguments,
     outer_words,
     runner_command,
@@ -204,3 +207,40 @@ def test_the_runner_starts_isolated_and_is_told_where_everything_lies() -> None:
 
 def test_a_trial_does_what_the_runner_does() -> None:
     assert [word for word in trial_command(PLAN) if word != "prepare"] == runner_command(PLAN)
+
+
+BUILDER = BuilderPlan(
+    host=HOST, python=OWN, builder=b"zip", seccomp=b"program", store=Path("/home/me/.cache/own/store")
+)
+
+
+def test_a_builder_has_the_network_and_may_write_to_the_store_and_to_nothing_else_that_stays() -> None:
+    text = shown(builder_words(BUILDER))
+    assert "--unshare-net" not in text
+    assert "--bind </home/me/.cache/own/store> /store\n" in text
+    assert [line for line in text.splitlines() if line.startswith("--bind")] == [
+        "--bind </home/me/.cache/own/store> /store"
+    ]
+    assert "--disable-userns\n" in text
+    assert text.endswith("--remount-ro /\n--chdir /\n--seccomp <7 bytes>")
+    assert all(size in text for size in ("--size 67108864", "--size 16777216"))
+
+
+def test_a_builder_is_told_where_uv_is_and_that_everybody_is_one_user() -> None:
+    command = builder_command(BUILDER)
+    assert command[3:] == [
+        "/opt/sandbox/builder.zip",
+        "build",
+        "--uv",
+        "/opt/sandbox/bin/uv",
+        "--one-user",
+        "yes",
+    ]
+
+
+def test_a_sandbox_sees_the_parts_of_the_store_that_it_is_given_read_only() -> None:
+    folders = (Path("/home/me/.cache/own/store/envs"), Path("/home/me/.cache/own/store/facts"))
+    text = shown(outer_words(replace(PLAN, store=folders)))
+    for folder in folders:
+        assert f"--ro-bind <{folder}> /store/{folder.name}\n" in text
+    assert "--bind" not in text.replace("--ro-bind", "")

@@ -9,7 +9,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from python_exec_sandbox.drivers.docker import builder as builder_module
+from python_exec_sandbox.drivers import following
 from python_exec_sandbox.drivers.docker.build_spec import BuilderSpec
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network
@@ -153,7 +153,7 @@ async def test_what_no_builder_says_ends_it(engine: FakeEngine, driver: DockerDr
 async def test_a_builder_that_never_stops_talking_is_ended(
     engine: FakeEngine, driver: DockerDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builder_module, "MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(following, "MAX_ANSWER_BYTES", 10_000)
     engine.player = saying(*[{"type": "progress", "words": "x" * 100}] * 200, until_hung_up=False)
     outcome = await build(driver)
     assert isinstance(outcome, BuildFailed)

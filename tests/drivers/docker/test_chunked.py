@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from python_exec_sandbox.drivers.docker.chunked import ChunkDecoder, JsonLines
+from python_exec_sandbox.drivers.docker.chunked import ChunkDecoder
+from python_exec_sandbox.stream.json_lines import JsonLines
 from tests.support.splits import splits
 
 

@@ -1,4 +1,4 @@
-"""The runner as one file: a zip archive that Python executes."""
+"""The runner and the builder as one file each: zip archives that Python executes."""
 
 import io
 import zipfile
@@ -18,16 +18,25 @@ def packaged_runner() -> bytes:
     Raises:
         CreateFailed: they are not where they are installed.
     """
+    return _packaged("runner")
+
+
+def packaged_builder() -> bytes:
+    """The builder's sources, as above."""
+    return _packaged("builder")
+
+
+def _packaged(part: str) -> bytes:
     package = Path(python_exec_sandbox.__file__).parent
     # In the wheel, and in an editable install.
     for folder in (package / "sandbox_image", package.parent.parent / "sandbox_image"):
         if (folder / "__main__.py").is_file():
             names = [
                 "__main__.py",
-                *sorted(f"runner/{path.name}" for path in (folder / "runner").glob("*.py")),
+                *sorted(f"{part}/{path.name}" for path in (folder / part).glob("*.py")),
             ]
             return pack({name: (folder / name).read_bytes() for name in names})
-    raise CreateFailed("The sandbox's runner is missing from this installation: install the package again.")
+    raise CreateFailed(f"The sandbox's {part} is missing from this installation: install the package again.")
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:

@@ -1,4 +1,4 @@
-"""The arguments of both bwraps of a sandbox: settings, limits and the host's facts in, words out, no effects.
+"""The arguments of both bwraps of a sandbox, and of a builder's: settings, limits and the host's facts in, words out, no effects.
 
 The outer sandbox holds the runner, the inner one the script (see the runner's ``nest.py``). The order of the
 words is the order of mounting: what lies below a tmpfs is mounted after it.
@@ -13,7 +13,8 @@ from python_exec_sandbox.drivers.bubblewrap.host import Entry, Host
 from python_exec_sandbox.drivers.bubblewrap.options import Network
 from python_exec_sandbox.drivers.bubblewrap.pythons import NEUTRAL, HostPython
 from python_exec_sandbox.errors import ConfigurationError
-from python_exec_sandbox.model.limits import SandboxLimits
+from python_exec_sandbox.model.limits import MIB, SandboxLimits
+from python_exec_sandbox.stream.building import STORE
 
 WORK = "/work"
 HOME = "/home/sandbox"
@@ -33,9 +34,14 @@ OWN_PROCESSES = 3
 
 _UV = f"{SANDBOX}/bin/uv"
 _RUNNER = f"{SANDBOX}/runner.zip"
+_BUILDER = f"{SANDBOX}/builder.zip"
 _NEST_ARGUMENTS = f"{SANDBOX}/nest.args"
 _NEST_SECCOMP = f"{SANDBOX}/nest.seccomp"
 _PYTHONS = f"{SANDBOX}/pythons.json"
+
+# For locks and the like; what is downloaded goes into the store.
+_BUILDER_SCRATCH_BYTES = 64 * MIB
+_BUILDER_SHARED_BYTES = 16 * MIB
 
 _PASSWD = (
     "root:x:0:0:root:/root:/usr/sbin/nologin\n"
@@ -68,7 +74,8 @@ class Plan:
     """What one sandbox is made from.
 
     ``python`` is the version that waits inside, ``runner_python`` the interpreter that the runner runs
-    with, ``runner`` its program as a zip archive. ``counters`` are folders of control groups, with the places
+    with, ``runner`` its program as a zip archive. ``store`` are the folders of the store of packages that it
+    sees. ``counters`` are folders of control groups, with the places
     where the runner reads them. ``cache`` is what uv already knows: path below its cache -> content. The last
     two limit each process of the script, 0 for not at all.
     """
@@ -82,10 +89,28 @@ class Plan:
     seccomp: bytes
     ca_bundle: Path | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    store: tuple[Path, ...] = ()
     counters: tuple[tuple[Path, str], ...] = ()
     cache: Mapping[str, bytes] | None = None
     script_processes: int = 0
     script_address_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuilderPlan:
+    """What a builder's sandbox is made from: no script runs in it, and it has the network whatever scripts have.
+
+    ``python`` is the interpreter that ``builder``, a zip archive, runs with; ``store`` the whole store.
+    """
+
+    host: Host
+    python: HostPython
+    builder: bytes
+    seccomp: bytes
+    store: Path
+    ca_bundle: Path | None = None
+    network: Network = Network.FULL
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 def outer_words(plan: Plan) -> list[Word]:
@@ -98,6 +123,7 @@ def outer_words(plan: Plan) -> list[Word]:
         *_namespaces(plan.network),
         *_variables(plan),
         *_system(plan),
+        *_counters(plan.counters),
         *_writable(plan.limits),
         *_tools(plan),
         *("--remount-ro", "/", "--chdir", "/"),
@@ -139,17 +165,44 @@ def trial_command(plan: Plan) -> list[str]:
     return [interpreter, isolated, bare, runner, "prepare", *arguments]
 
 
-def _namespaces(network: Network) -> list[Word]:
+def builder_words(plan: BuilderPlan) -> list[Word]:
+    """The options of a builder's one bwrap; the command comes after them."""
+    words: list[Word] = [*_namespaces(plan.network, "builder"), "--disable-userns"]
+    words += [*_variables(plan), *_system(plan)]
+    words += [*_tmpfs("/dev/shm", _BUILDER_SHARED_BYTES, "1777"), "--remount-ro", "/dev"]  # noqa: S108 - inside
+    words += _tmpfs("/tmp", _BUILDER_SCRATCH_BYTES, "0700")  # noqa: S108 - inside
+    words += [
+        "--perms",
+        "0755",
+        "--dir",
+        SANDBOX,
+        "--ro-bind",
+        Source(plan.host.uv),
+        _UV,
+        *_pythons(plan.host),
+    ]
+    words += [*_file(_BUILDER, plan.builder), "--bind", Source(plan.store), STORE]
+    words += ["--remount-ro", "/", "--chdir", "/"]
+    return [*words, "--seccomp", Data(plan.seccomp)] if plan.seccomp else words
+
+
+def builder_command(plan: BuilderPlan) -> list[str]:
+    """What a builder's bwrap executes."""
+    command = [plan.python.executable, "-I", "-S", _BUILDER, "build"]
+    return [*command, "--uv", _UV, "--one-user", "yes"]
+
+
+def _namespaces(network: Network, name: str = "sandbox") -> list[Word]:
     words: list[Word] = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     words.append("--unshare-cgroup-try")
     if network is Network.NONE:
         words.append("--unshare-net")
-    words += ["--uid", str(INNER_UID), "--gid", str(INNER_UID), "--hostname", "sandbox"]
-    # The runner is a PID 1 by trade; a script never is one.
+    words += ["--uid", str(INNER_UID), "--gid", str(INNER_UID), "--hostname", name]
+    # The runner is a PID 1 by trade, and so is the builder; a script never is one.
     return [*words, "--new-session", "--as-pid-1", "--cap-drop", "ALL"]
 
 
-def _variables(plan: Plan) -> Iterator[Word]:
+def _variables(plan: "Plan | BuilderPlan") -> Iterator[Word]:
     variables = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", **dict(plan.environment)}
     if refused := sorted(set(variables) - ALLOWED_VARIABLES - {"PATH"}):
         raise ConfigurationError(
@@ -163,7 +216,7 @@ def _variables(plan: Plan) -> Iterator[Word]:
         yield from ("--setenv", name, value)
 
 
-def _system(plan: Plan) -> Iterator[Word]:
+def _system(plan: "Plan | BuilderPlan") -> Iterator[Word]:
     for folder in ("/etc", "/etc/ssl"):
         yield from ("--perms", "0755", "--dir", folder)
     for entry in plan.host.system:
@@ -176,7 +229,10 @@ def _system(plan: Plan) -> Iterator[Word]:
     if plan.network is Network.FULL:
         yield from _file("/etc/resolv.conf", plan.host.resolver.encode())
     yield from ("--proc", "/proc", "--dev", "/dev")
-    for source, place in plan.counters:
+
+
+def _counters(counters: tuple[tuple[Path, str], ...]) -> Iterator[Word]:
+    for source, place in counters:
         yield from ("--ro-bind", str(source), place)
 
 
@@ -206,9 +262,9 @@ def _tools(plan: Plan) -> Iterator[Word]:
     yield from ("--perms", "0755", "--dir", SANDBOX)
     yield from ("--ro-bind", Source(host.uv), _UV)
     yield from _bwrap(host)
-    for python in host.pythons:
-        yield from _python(python)
-    yield from _file(_PYTHONS, json.dumps({each.version: each.executable for each in host.pythons}).encode())
+    yield from _pythons(host)
+    for folder in plan.store:
+        yield from ("--ro-bind", Source(folder), f"{STORE}/{folder.name}")
     yield from _file(_RUNNER, plan.runner)
     yield from _file(_NEST_ARGUMENTS, inner_arguments())
     if plan.seccomp:
@@ -226,6 +282,12 @@ def _bwrap(host: Host) -> Iterator[Word]:
     yield from ("--ro-bind", Source(host.bwrap.path), _bwrap_inside(host))
     for folder in host.bwrap.beside:
         yield from ("--ro-bind", Source(folder), f"{SANDBOX}/{folder.name}")
+
+
+def _pythons(host: Host) -> Iterator[Word]:
+    for python in host.pythons:
+        yield from _python(python)
+    yield from _file(_PYTHONS, json.dumps({each.version: each.executable for each in host.pythons}).encode())
 
 
 def _python(python: HostPython) -> Iterator[Word]:

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -15,18 +15,29 @@ import anyio.abc
 import anyio.to_thread
 
 from python_exec_sandbox.drivers.attached import AttachedSandbox
-from python_exec_sandbox.drivers.bubblewrap.argv import Plan, outer_words, runner_command, trial_command
+from python_exec_sandbox.drivers.bubblewrap.argv import (
+    Word,
+    builder_command,
+    builder_words,
+    outer_words,
+    runner_command,
+    trial_command,
+)
 from python_exec_sandbox.drivers.bubblewrap.cgroup.base import Group, LimitState
 from python_exec_sandbox.drivers.bubblewrap.channel import SocketChannel
 from python_exec_sandbox.drivers.bubblewrap.failure import explain
 from python_exec_sandbox.drivers.bubblewrap.options import BubblewrapOptions
 from python_exec_sandbox.drivers.bubblewrap.process import BwrapProcess, Start
 from python_exec_sandbox.drivers.bubblewrap.sandbox import BwrapKeeper
+from python_exec_sandbox.drivers.bubblewrap.store import home_folder
 from python_exec_sandbox.drivers.bubblewrap.telling import driver_facts
-from python_exec_sandbox.drivers.bubblewrap.users import UserIds
+from python_exec_sandbox.drivers.bubblewrap.users import BUILDER_UID, UserIds
 from python_exec_sandbox.drivers.bubblewrap.workshop import Workshop, counters_of
+from python_exec_sandbox.drivers.following import follow
 from python_exec_sandbox.errors import CreateFailed, DriverError
+from python_exec_sandbox.model.environment import BuildFailed, BuildFault, BuildOutcome, BuildRequest
 from python_exec_sandbox.model.facts import DriverFacts
+from python_exec_sandbox.model.result import Loss
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +67,7 @@ class BubblewrapDriver:
     ) -> None:
         self._options = options
         self._environment = dict(os.environ if environment is None else environment)
-        self._home = home or Path(os.path.expanduser("~"))  # noqa: PTH111 - without a home it stays "~", and raises nothing
+        self._home = home or home_folder()
         self._stack = contextlib.AsyncExitStack()
         self._users = UserIds()
         self._workshop: Workshop | None = None
@@ -133,7 +144,9 @@ class BubblewrapDriver:
         made = await self._open(workshop)
         try:
             plan = workshop.plan(python, made.counters)
-            process, keeper, channel = await self._start(workshop, made, plan, runner_command(plan))
+            process, keeper, channel = await self._start(
+                workshop, made, outer_words(plan), runner_command(plan)
+            )
             sandbox = AttachedSandbox(secrets.token_hex(8), python, channel, keeper)
             self._tasks.start_soon(sandbox.pump)
             await sandbox.wait_ready(READY_SECONDS)
@@ -142,6 +155,28 @@ class BubblewrapDriver:
             await self._clean_up(made)
             raise
         return sandbox
+
+    async def build(self, request: BuildRequest, progress: Callable[[str], None]) -> BuildOutcome:
+        """As the contract of :class:`~python_exec_sandbox.drivers.building.Builder` says, in a sandbox of its own."""
+        workshop = await self.prepare()
+        plan = workshop.builder_plan()
+        group = await anyio.to_thread.run_sync(workshop.open_builder_group, limiter=self._threads)
+        made = _Made(group, (), BUILDER_UID if workshop.is_root else None)
+        try:
+            words, command = builder_words(plan), builder_command(plan)
+            _, keeper, channel = await self._start(workshop, made, words, command, yields=True)
+            outcome = await follow(channel, request, progress)
+            if outcome is None:
+                loss, detail = await keeper.explain_loss()
+                outcome = BuildFailed(BuildFault.MEMORY if loss is Loss.MEMORY else BuildFault.FAULT, detail)
+        finally:  # done, given up or failed: nothing of a build goes on when nobody waits for it
+            await self._clean_up(made)
+        return outcome
+
+    @property
+    def store_problem(self) -> str | None:
+        """Why packages can't be kept here; ``None`` when they can, and before :meth:`prepare`."""
+        return self._workshop.store_problem if self._workshop and self._workshop.store is None else None
 
     async def sweep(self) -> int:
         """As the contract says. Processes of dead servers have ended with them; their groups may be left."""
@@ -153,7 +188,7 @@ class BubblewrapDriver:
         made = await self._open(workshop)
         try:
             plan = workshop.plan(python, made.counters)
-            process, _, channel = await self._start(workshop, made, plan, trial_command(plan))
+            process, _, channel = await self._start(workshop, made, outer_words(plan), trial_command(plan))
             printed = b""
             with anyio.move_on_after(TRIAL_SECONDS) as scope:
                 while data := await channel.receive():
@@ -178,9 +213,15 @@ class BubblewrapDriver:
         return _Made(group, counters_of(group), uid)
 
     async def _start(
-        self, workshop: Workshop, made: "_Made", plan: Plan, command: list[str]
+        self,
+        workshop: Workshop,
+        made: "_Made",
+        words: Sequence[Word],
+        command: list[str],
+        *,
+        yields: bool = False,
     ) -> tuple[BwrapProcess, BwrapKeeper, SocketChannel]:
-        start = Start(workshop.program, outer_words(plan), command, workshop.stage, made.uid, workshop.mounts)
+        start = Start(workshop.program, words, command, workshop.stage, made.uid, workshop.mounts, yields)
         try:
             process = BwrapProcess(start)
         except OSError as error:

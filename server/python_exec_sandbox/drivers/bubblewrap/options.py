@@ -21,7 +21,8 @@ class BubblewrapOptions:
     """Everything that is fixed for the life of a driver.
 
     ``uv`` is a path, or the name alone: then it is searched for. ``ca_bundle`` is a file of this machine that scripts shall trust beside nothing else. ``environment``
-    adds variables of the allow-list in :mod:`.argv` (``TZ`` for example).
+    adds variables of the allow-list in :mod:`.argv` (``TZ`` for example). ``store`` is where installed packages
+    are kept; ``None`` for nowhere.
     """
 
     limits: SandboxLimits = field(default_factory=SandboxLimits)
@@ -29,3 +30,4 @@ class BubblewrapOptions:
     uv: str = "uv"
     ca_bundle: Path | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    store: Path | None = None

@@ -20,6 +20,9 @@ from python_exec_sandbox.drivers.bubblewrap.staging import SEARCH_PATH, MountNam
 # What a broken start or a traceback of the runner needs.
 _DIAGNOSIS_BYTES = 4 * 1024
 
+# A quarter of the processor, beside somebody with the usual priority.
+_YIELDING = 6
+
 _INFO_BYTES = 4 * 1024
 _NAMED = re.compile(rb'"child-pid": (\d+)')
 
@@ -31,7 +34,7 @@ _PAUSE_SECONDS = 0.005
 @dataclass(frozen=True, slots=True)
 class Start:
     """What to start: ``program`` is bwrap, ``command`` what it executes inside. ``user`` is whom to become
-    first, or ``None`` to stay who we are; ``mounts`` where the stage is set, if there is one."""
+    first, or ``None`` to stay who we are; ``mounts`` where the stage is set, if there is one; ``yields``: everybody else's work goes first."""
 
     program: str
     words: Sequence[Word]
@@ -39,6 +42,7 @@ class Start:
     stage: Stage
     user: int | None
     mounts: MountNamespace | None
+    yields: bool = False
 
 
 class BwrapProcess:
@@ -88,6 +92,9 @@ class BwrapProcess:
                 raise
         self._pid: int = self._process.pid
         self._pidfd = _pidfd(self._pid)
+        if start.yields:
+            with contextlib.suppress(OSError):  # it is gone then
+                os.setpriority(os.PRIO_PROCESS, self._pid, _YIELDING)
 
     @property
     def pid(self) -> int:

@@ -12,6 +12,9 @@ from python_exec_sandbox.errors import CreateFailed
 FIRST_UID = 56_000
 UID_COUNT = 1024
 
+# Who owns the store of packages and fills it, where the server is root; no script is ever this one.
+BUILDER_UID = FIRST_UID - 1
+
 
 class UserIds:
     """Hands out the ids of one server, none twice at a time; it starts at a random one, so that two servers

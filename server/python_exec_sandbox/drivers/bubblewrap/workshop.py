@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from python_exec_sandbox.drivers.bubblewrap.archive import pack, packaged_runner
-from python_exec_sandbox.drivers.bubblewrap.argv import OWN_PROCESSES, Plan, Source, outer_words
+from python_exec_sandbox.drivers.bubblewrap.archive import pack, packaged_builder, packaged_runner
+from python_exec_sandbox.drivers.bubblewrap.argv import OWN_PROCESSES, BuilderPlan, Plan, Source, outer_words
 from python_exec_sandbox.drivers.bubblewrap.cgroup.base import Group, Groups, Limit, Means
 from python_exec_sandbox.drivers.bubblewrap.cgroup.claim import claim_groups
 from python_exec_sandbox.drivers.bubblewrap.host import Host, look
@@ -17,9 +17,10 @@ from python_exec_sandbox.drivers.bubblewrap.options import BubblewrapOptions
 from python_exec_sandbox.drivers.bubblewrap.pythons import OLDEST_RUNNER, HostPython
 from python_exec_sandbox.drivers.bubblewrap.seccomp.policy import filter_program
 from python_exec_sandbox.drivers.bubblewrap.staging import MountNamespace, Stage, plan_stage
+from python_exec_sandbox.drivers.bubblewrap.store import StoreFolders, make_store
 from python_exec_sandbox.drivers.identity import own_identity
 from python_exec_sandbox.errors import ConfigurationError, CreateFailed, PythonUnavailable
-from python_exec_sandbox.model.limits import MIB
+from python_exec_sandbox.model.limits import MIB, SandboxLimits
 
 # The kernel's counters, as folders of a control group have them -> where the runner looks for them.
 _COUNTERS = (
@@ -32,6 +33,11 @@ _COUNTERS = (
 _ADDRESS_FACTOR = 4
 _LEAST_ADDRESS_BYTES = 2048 * MIB
 
+# Resolving and unpacking take little; compiling large packages on every processor takes some hundred MiB. uv takes
+# threads by the number of processors, several times.
+BUILDER_MEMORY_BYTES = 1024 * MIB
+BUILDER_PROCESSES = 512
+
 
 @dataclass(slots=True)
 class Workshop:
@@ -41,11 +47,14 @@ class Workshop:
     host: Host
     runner_python: HostPython
     runner: bytes
+    builder: bytes
     seccomp: bytes
     stage: Stage
     groups: Groups
     is_root: bool
     ca_bundle: Path | None
+    store: StoreFolders | None = None
+    store_problem: str = ""
     mounts: MountNamespace | None = None
     caches: dict[str, Mapping[str, bytes]] = field(default_factory=dict)
 
@@ -70,19 +79,39 @@ class Workshop:
             host=host,
             runner_python=capable[-1],
             runner=packaged_runner(),
+            builder=packaged_builder(),
             seccomp=filter_program(platform.machine()),
             stage=Stage(),
             groups=claim_groups(own_identity()),
             is_root=is_root,
             ca_bundle=_resolved_file(options.ca_bundle),
         )
-        if is_root:
-            plan = workshop.plan(capable[-1].version, ())
-            sources = [word.path for word in outer_words(plan) if isinstance(word, Source)]
-            workshop.stage = plan_stage(host.bwrap, [path for path in sources if path != host.bwrap.path])
-            if workshop.stage.places:
-                workshop.mounts = MountNamespace(workshop.stage)
+        workshop._set_up()
         return workshop
+
+    def _set_up(self) -> None:
+        """Make the store and the stage; without the store where sandboxes can be made, but not with it."""
+        try:
+            if self.options.store is not None:
+                self.store = make_store(self.options.store, is_root=self.is_root)
+            self._set_stage()
+        except CreateFailed as error:
+            if self.options.store is None:
+                raise
+            self.store, self.store_problem = None, str(error)
+            self._set_stage()
+
+    def _set_stage(self) -> None:
+        if not self.is_root:
+            return
+        plan = self.plan(self.runner_python.version, ())
+        sources = [word.path for word in outer_words(plan) if isinstance(word, Source)]
+        if self.store is not None:
+            sources.append(self.store.root)
+        bwrap = self.host.bwrap
+        self.stage = plan_stage(bwrap, [path for path in sources if path != bwrap.path])
+        if self.stage.places:
+            self.mounts = MountNamespace(self.stage)
 
     def close(self) -> None:
         """Give back what the machine was asked for. Call it in a worker thread."""
@@ -118,6 +147,7 @@ class Workshop:
             seccomp=self.seccomp,
             ca_bundle=self.ca_bundle,
             environment=self.options.environment,
+            store=self.store.seen if self.store is not None else (),
             counters=counters,
             cache=self.caches.get(python),
             script_processes=processes,
@@ -137,6 +167,29 @@ class Workshop:
         """A control group for one sandbox. Call it in a worker thread."""
         limits = self.options.limits
         return self.groups.open(replace(limits, processes=limits.processes + OWN_PROCESSES))
+
+    def builder_plan(self) -> BuilderPlan:
+        """The plan of a builder's sandbox.
+
+        Raises:
+            CreateFailed: there is no store.
+        """
+        if self.store is None:
+            raise CreateFailed(self.store_problem or "There is no store for packages.")
+        return BuilderPlan(
+            host=self.host,
+            python=self.runner_python,
+            builder=self.builder,
+            seccomp=self.seccomp,
+            store=self.store.root,
+            ca_bundle=self.ca_bundle,
+        )
+
+    def open_builder_group(self) -> Group:
+        """A control group for one builder. Call it in a worker thread."""
+        cpus = float(os.cpu_count() or 1)
+        limits = SandboxLimits(memory_bytes=BUILDER_MEMORY_BYTES, cpus=cpus, processes=BUILDER_PROCESSES)
+        return self.groups.open(limits)
 
     def learn(self, python: str, printed: bytes) -> None:
         """Take in what a trial of ``python`` printed.

@@ -1,11 +1,7 @@
-"""HTTP's chunked coding and the lines of JSON in it (RFC 9112, section 7.1), a piece at a time."""
+"""HTTP's chunked coding (RFC 9112, section 7.1), a piece at a time."""
 
-import json
-from collections.abc import Iterator
 from enum import Enum
 
-# An event has a few hundred bytes, and some more for an image's labels.
-_MAX_LINE_BYTES = 1024 * 1024
 _MAX_SIZE_DIGITS = 8
 
 
@@ -70,37 +66,3 @@ class ChunkDecoder:
             raise OSError("the engine's answer is not in the chunked coding")
         self._missing = int(digits, 16)
         self._part = _Part.DATA if self._missing else _Part.ENDED
-
-
-class JsonLines:
-    """Cuts a stream into JSON objects, one a line; what isn't an object is passed over."""
-
-    def __init__(self) -> None:
-        self._rest: list[bytes] = []  # pieces, as one that grows would be copied with each of them
-        self._rest_bytes = 0
-
-    def feed(self, data: bytes) -> Iterator[dict[str, object]]:
-        """The objects that are complete now.
-
-        Raises:
-            OSError: a line without end.
-        """
-        first, *more = data.split(b"\n")
-        self._keep(first)
-        for last in more:
-            line = b"".join(self._rest)
-            self._rest.clear()
-            self._rest_bytes = 0
-            self._keep(last)
-            try:
-                value = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(value, dict):
-                yield value
-
-    def _keep(self, piece: bytes) -> None:
-        self._rest.append(piece)
-        self._rest_bytes += len(piece)
-        if self._rest_bytes > _MAX_LINE_BYTES:
-            raise OSError(f"the engine sent a message of more than {_MAX_LINE_BYTES} bytes")

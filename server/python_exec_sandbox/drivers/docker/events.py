@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 import anyio
 
 from python_exec_sandbox.drivers.docker.channel import close_socket, receive_some
-from python_exec_sandbox.drivers.docker.chunked import ChunkDecoder, JsonLines
+from python_exec_sandbox.drivers.docker.chunked import ChunkDecoder
 from python_exec_sandbox.drivers.docker.facts import EventStream
 from python_exec_sandbox.drivers.docker.failure import quote
 from python_exec_sandbox.errors import DriverError
 from python_exec_sandbox.model.result import Loss
+from python_exec_sandbox.stream.json_lines import JsonLines
 
 logger = logging.getLogger(__name__)
 

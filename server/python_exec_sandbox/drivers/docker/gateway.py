@@ -30,7 +30,6 @@ from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixH
 
 from python_exec_sandbox.drivers.docker.calls import Call
 from python_exec_sandbox.drivers.docker.channel import RawStream
-from python_exec_sandbox.drivers.docker.chunked import JsonLines
 from python_exec_sandbox.drivers.docker.discovery import Candidate
 from python_exec_sandbox.drivers.docker.facts import (
     AboutEngine,
@@ -56,6 +55,7 @@ from python_exec_sandbox.drivers.docker.telling import about_engine
 from python_exec_sandbox.drivers.docker.versions import OLDEST_API, negotiate, text_of
 from python_exec_sandbox.errors import DriverError, EngineUnreachable
 from python_exec_sandbox.model.limits import MIB
+from python_exec_sandbox.stream.json_lines import JsonLines
 
 logger = logging.getLogger(__name__)
 
