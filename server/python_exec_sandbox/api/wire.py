@@ -1,8 +1,9 @@
 """The client's messages as lines on stdin and stdout, read and written on the event loop.
 
-The SDK's own files hand every line to a worker thread and every answer to two; each handing-over costs a
-tenth of a millisecond, and on a busy machine as long as the threads wait for each other. What the SDK makes
-of lines (:func:`mcp.server.stdio.stdio_server`) is as it was.
+The SDK's own files hand every line to a worker thread and every answer to two, and its streams every message to
+a task of its own: each handing-over costs a tenth of a millisecond, and on a busy machine as long as the threads
+wait for each other. Here whoever asks for a message reads it, and whoever has one writes it. What becomes of
+the lines is what the SDK's :func:`mcp.server.stdio.stdio_server` makes of them.
 """
 
 import os
@@ -12,12 +13,14 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from fcntl import F_DUPFD_CLOEXEC, fcntl
-from typing import cast
+from types import TracebackType
+from typing import Self
 
 import anyio
 import anyio.to_thread
 from mcp.server.mcpserver import MCPServer
-from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
 
 # Bytes in JSON's escapes that are no character: half of a surrogate pair. The pair and any other escape come first.
 _ESCAPES = re.compile(
@@ -46,12 +49,79 @@ class StdioServer(MCPServer[None]):
             OSError: stdout broke (possibly in an exception group).
         """
         async with standard_streams() as (lines, out):
-            # The SDK asks for anyio's files but uses no more than iteration, ``write`` and ``flush``.
-            files = cast("anyio.AsyncFile[str]", lines), cast("anyio.AsyncFile[str]", out)
-            async with stdio_server(*files) as streams:
-                read, write = streams
-                server = self._lowlevel_server
-                await server.run(read, write, server.create_initialization_options())
+            server = self._lowlevel_server
+            await server.run(MessageReader(lines), MessageWriter(out), server.create_initialization_options())
+
+
+class _Closable:
+    """A stream that is used up once it was closed, as the SDK's are."""
+
+    def __init__(self) -> None:
+        self._closed = False
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise anyio.ClosedResourceError
+
+    async def aclose(self) -> None:
+        """Use it no more; the descriptor stays open."""
+        self._closed = True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class MessageReader(_Closable):
+    """The client's messages; a line that is none comes as the exception that says why."""
+
+    def __init__(self, lines: "LineReader") -> None:
+        super().__init__()
+        self._lines = lines
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        self._check_open()
+        line = await anext(self._lines)
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError as error:
+            return error
+
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message.
+
+        Raises:
+            anyio.EndOfStream: the client closed its end.
+        """
+        try:
+            return await anext(self)
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+
+class MessageWriter(_Closable):
+    """Messages to the client, each as a line."""
+
+    def __init__(self, out: "LineWriter") -> None:
+        super().__init__()
+        self._out = out
+
+    async def send(self, item: SessionMessage) -> None:
+        """Return when the message is written. What a cancelled call leaves of its line goes before the next.
+
+        Raises:
+            OSError: nobody reads any more.
+        """
+        self._check_open()
+        await self._out.write(item.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n")
+        await self._out.flush()
 
 
 @asynccontextmanager
@@ -131,6 +201,7 @@ class LineWriter:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._unsent = bytearray()
+        self._flushing = anyio.Lock(fast_acquire=True)
         self._poll = select.poll()
         self._poll.register(fd, select.POLLOUT)
 
@@ -139,12 +210,13 @@ class LineWriter:
         self._unsent += text.encode("utf-8", "replace")
 
     async def flush(self) -> None:
-        """Return when all is written.
+        """Return when all is written. Any number of tasks may call it at the same time.
 
         Raises:
             OSError: nobody reads any more.
         """
-        while self._unsent:
-            if not self._poll.poll(0):
-                await anyio.wait_writable(self._fd)
-            del self._unsent[: os.write(self._fd, self._unsent[:WRITE_BYTES])]
+        async with self._flushing:
+            while self._unsent:
+                if not self._poll.poll(0):
+                    await anyio.wait_writable(self._fd)
+                del self._unsent[: os.write(self._fd, self._unsent[:WRITE_BYTES])]
