@@ -61,6 +61,7 @@ class CheckEnvironment:
 
             surveyor = self._surveyor = self._surveyor or Surveyor(self.settings.max_timeout)
             found = await with_progress(
+                self.runtime.reporter,
                 context,
                 backend.activity,
                 lambda listener: surveyor.survey(backend, listener, patience=PATIENCE_SECONDS),

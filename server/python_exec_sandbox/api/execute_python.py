@@ -52,7 +52,10 @@ class ExecutePython:
             backend = await self.runtime.backend()
             request = RunRequest(**dict(call.arguments))
             result = await with_progress(
-                context, backend.activity, lambda listener: backend.executor.run(request, listener)
+                self.runtime.reporter,
+                context,
+                backend.activity,
+                lambda listener: backend.executor.run(request, listener),
             )
         except SandboxError as error:
             return refused(f"not run: {short_refusal(error)}", error)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 import anyio.abc
 
+from python_exec_sandbox.api.progress import Reporter
 from python_exec_sandbox.errors import PoolClosed, PoolUnavailable, SandboxError
 from python_exec_sandbox.model.facts import DriverFacts
 from python_exec_sandbox.pool.stats import PoolStats
@@ -78,6 +79,8 @@ class Runtime:
     """Opens the backend once it is wanted, holds it open, and closes it in bounded time."""
 
     open_backend: OpenBackend
+    reporter: Reporter = field(default_factory=Reporter)
+    """Tells the client of the progress of its calls while they are served."""
     stopping: anyio.Event = field(default_factory=anyio.Event)
     """Set when calls are no longer served."""
     closed: anyio.Event = field(default_factory=anyio.Event)
@@ -99,6 +102,8 @@ class Runtime:
         async with anyio.create_task_group() as tasks:
             self.entered = True
             tasks.start_soon(self._hold)
+            telling = anyio.CancelScope()
+            tasks.start_soon(self._tell, telling)
             try:
                 yield
             finally:
@@ -107,6 +112,7 @@ class Runtime:
                 with anyio.move_on_after(CLOSE_SECONDS, shield=True):
                     await self.closed.wait()
                 self._holding.cancel()
+                telling.cancel()
 
     async def backend(self) -> Backend:
         """The open backend.
@@ -115,8 +121,9 @@ class Runtime:
             SandboxError: it could not be opened, or is closing.
         """
         self._wanted.set()
-        with anyio.move_on_after(OPEN_SECONDS):
-            await self._settled.wait()
+        if not self._settled.is_set():
+            with anyio.move_on_after(OPEN_SECONDS):
+                await self._settled.wait()
         if self.stopping.is_set():
             raise PoolClosed("the server is shutting down; nothing was run")
         if self._failure is not None:
@@ -128,6 +135,10 @@ class Runtime:
     def want_soon(self) -> None:
         """Let the backend be opened in a moment; what is being answered goes first."""
         self._rest.deadline = min(self._rest.deadline, anyio.current_time() + REST_AFTER_LISTING_SECONDS)
+
+    async def _tell(self, scope: anyio.CancelScope) -> None:
+        with scope:
+            await self.reporter.run()
 
     async def _hold(self) -> None:
         try:

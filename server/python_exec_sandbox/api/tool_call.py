@@ -12,8 +12,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetadata
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
-from python_exec_sandbox.api.progress import Progress
-from python_exec_sandbox.errors import SandboxError
+from python_exec_sandbox.api.progress import Progress, Reporter
 from python_exec_sandbox.run.records import RunListener
 from python_exec_sandbox.stream.clean import clean_text
 
@@ -46,6 +45,7 @@ async def load(*modules: str) -> None:
 
 
 async def with_progress(
+    reporter: Reporter,
     context: Context[None, Any],
     activity: Callable[[], str | None],
     work: Callable[[RunListener], Awaitable[T]],
@@ -61,18 +61,8 @@ async def with_progress(
         await context.report_progress(value, message=clean_text(words))
 
     progress = Progress(send, activity)
-    results: list[T] = []
-    failure: SandboxError | None = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(progress.report)
-        try:
-            results.append(await work(progress))
-        except SandboxError as error:  # out of the group it would come as an exception group
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return results[0]
+    with reporter.telling_of(progress):
+        return await work(progress)
 
 
 def reading_tool(

@@ -81,6 +81,7 @@ class ValidateScript:
 
             request = RunRequest(**dict(call.arguments))
             found = await with_progress(
+                self.runtime.reporter,
                 context,
                 backend.activity,
                 lambda listener: validate(
