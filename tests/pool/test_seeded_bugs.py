@@ -59,9 +59,11 @@ BUGS = {
         "state", "if len(self._waiting) >= self._config.max_waiting:", "if len(self._waiting) > self._config.max_waiting:"
     ),
     "a withdrawn call stays in the queue": Bug("state", "self._waiting.pop(ticket, None)", "pass"),
-    "two creations for one call": Bug("state", "if coming[python] > 0:", "if coming[python] > 99:"),
+    "two creations for one call": Bug(
+        "state", "if coming.get(python, 0) > 0:", "if coming.get(python, 0) > 99:"
+    ),
     "an old image's creation counts for a call": Bug(
-        "state", "if made.generation == self._generation)", "if made.generation <= self._generation)"
+        "state", "made.generation == self._generation", "made.generation <= self._generation"
     ),
     "an old image's sandbox is kept": Bug("state", "if member.generation != self._generation:", "if False:"),
     "no room is made for another version": Bug("state", "self._make_room(lacking, now)", "pass"),
@@ -73,7 +75,7 @@ BUGS = {
     "filling goes on while scripts run": Bug(
         "state", "return at_latest if self.busy else", "return self._quiet_since if self.busy else"
     ),
-    "filling takes places that calls need": Bug("state", "if any(count < 0 for count in spare.values()):", "if False:"),
+    "filling takes places that calls need": Bug("state", "if spare[python] < 0:", "if False:"),
     "the settling time has no end": Bug("state", "since + self._config.settle_time", "since + 9999.0"),
     "no moment of calm after a run": Bug("state", "self._quiet_since + self._config.quiet_time", "self._quiet_since"),
     "the end of a run is not noted": Bug("state", "self._quiet_since = now\n", "pass\n"),
@@ -94,7 +96,7 @@ BUGS = {
         "state", "self._last_call = now\n        self._quiet_since", "self._quiet_since"
     ),
     "old ones are not replaced": Bug(
-        "state", "for member in self._idle.values() if now < member.expires_at)", "for member in self._idle.values())"
+        "state", "if now < member.expires_at:\n                spare", "if True:\n                spare"
     ),
     "an old one goes although its replacement is on its way": Bug(
         "state", "not self._ending and not self._creating", "not self._ending"

@@ -208,7 +208,7 @@ class AttachedSandbox:
                 await watcher.output(stream, data)
                 self._session.grant(stream, len(data))
                 consumed = True
-        if consumed:
+        if consumed and self._inbox.report is None:  # after that nobody needs more credit
             await self._send_or_end()
 
     async def _lost(self) -> RunReport:

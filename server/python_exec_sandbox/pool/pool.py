@@ -423,7 +423,8 @@ class Pool:
             self._armed_for = float("inf") if wake is None else wake
             with anyio.move_on_after(self._armed_for - _now()):
                 await self._rearm.wait()
-            self._apply(self._state.tick(_now()))
+            if _now() >= self._armed_for:  # else an input has come, and that has settled things itself
+                self._apply(self._state.tick(_now()))
 
     def _reaped(self, count: int) -> None:
         self._state.counters.orphans_reaped += count
