@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from mcp.types import CallToolResult
 from integration.support.engine import Engine
 from integration.support.own_engine import OwnEngine, own_engine, why_not
 from integration.support.servers import RunningServer, StartServer, running_server, text_of
+from integration.support.stores import in_store, own_store
 from python_exec_sandbox.drivers.docker.context import packaged_context, read_context
 from python_exec_sandbox.settings import Settings
 
@@ -117,6 +119,35 @@ async def test_the_syntax_is_judged_by_the_very_python_that_would_run_it(
     assert data["compiled_with"].startswith(f"{python}.")
     by_block = f'# /// script\n# requires-python = "=={python}.*"\n# ///\n{script}'
     assert (await tool(server, "validate_script", script=by_block)).is_error is not is_valid
+
+
+async def test_versions_are_resolved_without_installing_and_what_keeps_them_is_said_as_in_a_run(
+    start_server: StartServer, engine: Engine
+) -> None:
+    with own_store(engine) as store:
+        async with start_server("--store", store, "--pool-size", "1", "--network", "none") as server:
+            script = "import humanize"
+            found = await tool(
+                server, "validate_script", script=script, dependencies=["humanize"], resolve=True
+            )
+            assert not found.is_error, text_of(found)
+            versions = data_of(found)["versions"]
+            assert re.fullmatch(r"[\d.]+", versions["humanize"])
+            assert f"Versions that would be installed: humanize {versions['humanize']}" in text_of(found)
+            assert in_store(engine, store, "ls /store/envs") == ""
+            run = await server.execute(
+                "import importlib.metadata as m; print(m.version('humanize'))", dependencies=["humanize"]
+            )
+            assert versions["humanize"] in text_of(run)
+            none = await tool(
+                server,
+                "validate_script",
+                script=script,
+                dependencies=["zz-surely-not-there-0815"],
+                resolve=True,
+            )
+            assert none.is_error
+            assert "There is no package zz-surely-not-there-0815" in text_of(none)
 
 
 async def test_warnings_and_missing_packages_are_hints(server: RunningServer) -> None:

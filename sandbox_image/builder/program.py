@@ -1,5 +1,6 @@
 """The builder's one request, from stdin to stdout."""
 
+import contextlib
 import errno
 import glob
 import hashlib
@@ -13,7 +14,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from .bytecode import compile_modules, existing, share
@@ -25,6 +26,7 @@ MAX_REQUEST_BYTES = 4 * 1024 * 1024
 """Certificates are the most of it."""
 
 TEXT_CHARACTERS = 16 * 1024
+ADDRESS_CHARACTERS = 200
 _PINNED = re.compile(r"[\w.-]+(\[[^\]]*\])?\s*===?\s*[^,*;\s]+\s*(;.*)?")
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -56,6 +58,11 @@ class Request:
         """Whether asking the index again could not change what was asked for."""
         return all(_PINNED.fullmatch(line) for line in self.requirements)
 
+    def key(self, base: "Base") -> str:
+        """Under which its resolution is remembered. What other indexes lead to is something else; the config's
+        credentials can't be told from a digest."""
+        return digest("request", base.fingerprint, self.installer.config, *self.requirements)
+
     @classmethod
     def parse(cls, line: bytes) -> "Request":
         """Raises ``ValueError`` when it isn't one."""
@@ -82,7 +89,10 @@ class Request:
         raise ValueError("not a request")
 
 
-TASKS = ("build", "trim")
+TASKS = ("build", "resolve", "trim")
+
+_LOCKED = re.compile(r"([\w.-]+) ?(?:==|@) ?([^\s;\\]+)", re.ASCII)
+"""A package in uv's lock, with its version, or with its address."""
 
 
 def _uses(used: dict[str, object]) -> dict[str, float]:
@@ -113,7 +123,10 @@ class Program:
                 return failed(
                     "installer", f"error: no Python {request.python}, but {', '.join(self._pythons)}"
                 )
-            return self._built(request, room)
+            base = Base.of(request.python, self._pythons[request.python])
+            if request.task == "resolve":
+                return self._versions(request, base)
+            return self._built(request, base, room)
         except InstallerFailed as error:
             return failed("installer", str(error))
         except (InstallerKilled, MemoryError):
@@ -123,9 +136,12 @@ class Program:
                 return failed("no_room")
             raise
 
-    def _built(self, request: Request, room: Room) -> dict[str, object]:
+    def _versions(self, request: Request, base: "Base") -> dict[str, object]:
+        with self._resolved(request, base) as (resolution, _):
+            return {"type": "resolved", "packages": locked_packages(resolution.lock)}
+
+    def _built(self, request: Request, base: "Base", room: Room) -> dict[str, object]:
         """The environment, with what was not used for a long time out of its way if the disk is full."""
-        base = Base.of(request.python, self._pythons[request.python])
         try:
             answer = self._build(request, base)
         except OSError as error:
@@ -144,18 +160,15 @@ class Program:
         return answer
 
     def _build(self, request: Request, base: "Base") -> dict[str, object]:
-        # What other indexes lead to is something else; the config's credentials can't be told from a digest.
-        key = digest("request", base.fingerprint, request.installer.config, *request.requirements)
-        with self._store.cache_in_use(self._tell_wait), self._store.locked(key, self._tell_wait):
-            remembered = self._store.resolution(key)
-            resolution = self._fresh(request, base, key, remembered)
+        with self._resolved(request, base) as (found, is_remembered):
+            resolution = found
             try:
                 environment, reused = self._environment(base, resolution)
             except InstallerFailed:
-                if resolution is not remembered:
+                if not is_remembered:
                     raise
                 # A file may have left the index since: once more, with what it has now.
-                resolution = self._resolve(request, base, key)
+                resolution = self._resolve(request, base)
                 environment, reused = self._environment(base, resolution)
         age = time.time() - resolution.resolved_at
         return {
@@ -166,23 +179,32 @@ class Program:
             "fresh_seconds": None if request.is_pinned else max(0.0, request.resolution_seconds - age),
         }
 
+    @contextlib.contextmanager
+    def _resolved(self, request: Request, base: "Base") -> Iterator[tuple[Resolution, bool]]:
+        """What the request leads to, and whether that was known already; nobody else is at it meanwhile."""
+        key = request.key(base)
+        with self._store.cache_in_use(self._tell_wait), self._store.locked(key, self._tell_wait):
+            remembered = self._store.resolution(key)
+            resolution = self._fresh(request, base, remembered)
+            yield resolution, resolution is remembered
+
     def _tell_wait(self) -> None:
         self._tell("waiting for another server that installs the same")
 
-    def _fresh(self, request: Request, base: "Base", key: str, remembered: Resolution | None) -> Resolution:
+    def _fresh(self, request: Request, base: "Base", remembered: Resolution | None) -> Resolution:
         if remembered is not None:
             age = time.time() - remembered.resolved_at
             if request.is_pinned or 0 <= age < request.resolution_seconds:
                 return remembered
-        return self._resolve(request, base, key)
+        return self._resolve(request, base)
 
-    def _resolve(self, request: Request, base: "Base", key: str) -> Resolution:
+    def _resolve(self, request: Request, base: "Base") -> Resolution:
         self._tell("resolving versions")
         now = time.time()
         with tempfile.TemporaryDirectory() as scratch:
             lock = self._installer.resolve(base.python, request.requirements, scratch)
         resolution = Resolution(lock, now)
-        self._store.remember(key, resolution)
+        self._store.remember(request.key(base), resolution)
         return resolution
 
     def _environment(self, base: "Base", resolution: Resolution) -> tuple[Environment, bool]:
@@ -244,6 +266,12 @@ def packages_in(site: str) -> list[list[str]]:
         name, _, version = os.path.basename(path).removesuffix(".dist-info").partition("-")
         found.append([name.replace("_", "-").lower(), version])
     return found
+
+
+def locked_packages(lock: str) -> list[list[str]]:
+    """Names and versions in uv's ``lock``; for a package that has an address, that."""
+    found = (_LOCKED.match(line) for line in lock.splitlines())
+    return [[match[1].lower(), match[2][:ADDRESS_CHARACTERS]] for match in found if match]
 
 
 def digest(*parts: str) -> str:

@@ -18,7 +18,12 @@ from python_exec_sandbox.api.read_output import SHAPE as READ
 from python_exec_sandbox.api.tool_call import META_KEY
 from python_exec_sandbox.api.validate_script import META_KEY as VALIDATION_KEY
 from python_exec_sandbox.api.validate_script import SHAPE as VALIDATE
+from python_exec_sandbox.api.validate_script import data_of as validation_data
+from python_exec_sandbox.api.validate_script import text_of as validation_text
+from python_exec_sandbox.model.environment import Package
 from python_exec_sandbox.run.own_programs import CHECK_SYNTAX, MEASURE
+from python_exec_sandbox.run.resolving import Versions
+from python_exec_sandbox.run.validation import Validation
 from tests.api.test_environment import WELL
 from tests.api.test_tools import ERAS, call, connected, text_of
 from tests.support.fake_serving import KEPT_BYTES
@@ -199,6 +204,42 @@ async def test_warnings_and_missing_modules_are_hints_and_no_errors() -> None:
     text = text_of(result)
     assert "Warning: Line 2: SyntaxWarning: invalid escape sequence" in text
     assert 'yaml (line 1), imp (line 3). Name them: "pyyaml". No longer part of Python: imp.' in text
+
+
+def _with_versions(versions: Versions) -> Validation:
+    return Validation((), (), ("six",), "3.13", versions=versions)
+
+
+def test_versions_are_listed_as_text_and_as_data() -> None:
+    many = _with_versions(Versions(tuple(Package(f"p{number}", "1.0") for number in range(100))))
+    assert "Versions that would be installed: p0 1.0, p1 1.0," in validation_text(many)
+    assert " and 40 more." in validation_text(many)
+    assert validation_data(many)["versions"] == {f"p{number}": "1.0" for number in range(100)}
+    assert "there is nothing to install" in validation_text(_with_versions(Versions()))
+
+
+def test_versions_that_are_not_known_have_their_reason() -> None:
+    unknown = _with_versions(Versions(unknown="no engine."))
+    assert "Versions not resolved: no engine." in validation_text(unknown)
+    assert validation_data(unknown)["versions"] is None
+
+
+@pytest.mark.parametrize(
+    ("resolve", "is_told"), [(True, True), ("true", True), (False, False), (None, False)]
+)
+async def test_where_nothing_is_installed_by_the_server_versions_are_not_told(
+    resolve: object, is_told: bool
+) -> None:
+    async with connected(own=own()) as client:
+        result = await validated(client, "print(1)", dependencies=["six"], resolve=resolve)
+    assert not result.is_error
+    assert ("Versions not resolved: packages are not installed by this server" in text_of(result)) is is_told
+
+
+async def test_a_wrong_wish_for_versions_is_named_with_the_accepted_form() -> None:
+    async with connected(own=own()) as client:
+        result = await validated(client, "print(1)", resolve="maybe")
+    assert "resolve: text is not accepted. Accepted: true or false." in text_of(result)
 
 
 @pytest.mark.parametrize("script", ["", "   ", None])

@@ -215,6 +215,33 @@ def test_bytecode_that_found_no_room_is_noticed(
     assert ask()["cause"] == "no_room"
 
 
+def test_versions_are_told_and_remembered_without_installing(
+    store: Store, installer: FakeInstaller, ask: Ask
+) -> None:
+    installer.locks = [
+        (
+            "numpy==2.1.0 \\\n    --hash=sha256:00 \\\n    --hash=sha256:01\n"
+            "Six==1.17.0 ; python_version >= '3' \\\n    --hash=sha256:02\n"
+            "local @ https://files.example/local-1.0-py3-none-any.whl \\\n    --hash=sha256:03\n"
+        )
+    ]
+    program = Program(store, installer, {PYTHON: sys.executable}, lambda _: None)  # type: ignore[arg-type]  # a fake
+    request = Request(PYTHON, ["six"], 3600.0, "resolve")
+    assert program.answer(request) == {
+        "type": "resolved",
+        "packages": [
+            ["numpy", "2.1.0"],
+            ["six", "1.17.0"],
+            ["local", "https://files.example/local-1.0-py3-none-any.whl"],
+        ],
+    }
+    assert os.listdir(os.path.join(store.root, "envs")) == []
+    ask("six")
+    assert installer.calls.count("resolve") == 1
+    installer.fail["resolve"] = InstallerFailed("error: no such thing")
+    assert program.answer(Request(PYTHON, ["no"], 3600.0, "resolve"))["cause"] == "installer"
+
+
 def test_emptied_on_demand_it_says_how_much_that_freed(
     ask: Ask, store: Store, installer: FakeInstaller
 ) -> None:

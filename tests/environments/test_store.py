@@ -6,7 +6,7 @@ from python_exec_sandbox.environments.indexes import Index, Indexes
 from python_exec_sandbox.environments.records import Environment
 from python_exec_sandbox.environments.store import EnvironmentStore
 from python_exec_sandbox.errors import ConfigurationError, CreateFailed, DriverError
-from python_exec_sandbox.model.environment import BuildFailed, BuildFault, Trimmed
+from python_exec_sandbox.model.environment import BuildFailed, BuildFault, Package, Resolved, Task, Trimmed
 from tests.support.fake_builder import Build, FakeBuilder, built
 
 pytestmark = pytest.mark.anyio
@@ -67,12 +67,29 @@ async def test_a_builder_learns_what_runs_got_without_it_and_how_large_the_store
     assert builder.requests[2].used == ()
 
 
+async def test_versions_are_told_without_building_anything() -> None:
+    found = Resolved((Package("six", "1.17.0"),))
+    failed = BuildFailed(BuildFault.INSTALLER, "no such thing")
+    builder = FakeBuilder(Build(found, words=("resolving",)), Build(failed))
+    words: list[str] = []
+    with anyio.fail_after(BOUND):
+        async with EnvironmentStore(builder, 77.0) as store:
+            assert await store.resolve("3.14", ("b", "a"), 33.0, words.append) == found
+            assert await store.resolve("3.14", ("b", "a"), 33.0, words.append) == failed
+    request = builder.requests[0]
+    assert (request.task, request.python, request.requirements) == (Task.RESOLVE, "3.14", ("a", "b"))
+    assert (request.resolution_seconds, request.install_seconds) == (77.0, 33.0)
+    assert words == ["resolving"]
+
+
 async def test_an_answer_to_another_question_is_an_error() -> None:
-    builder = FakeBuilder(Build(Trimmed(1)))
+    builder = FakeBuilder(Build(Trimmed(1)), Build(built(1)))
     with anyio.fail_after(BOUND):
         async with EnvironmentStore(builder, 77.0) as store:
             with pytest.raises(DriverError, match="something else"):
                 await obtain(store)
+            with pytest.raises(DriverError, match="something else"):
+                await store.resolve("3.13", SIX, 60.0, silent)
 
 
 @pytest.mark.parametrize(("requirements", "python"), [(("six", "attrs"), "3.13"), (SIX, "3.14")])

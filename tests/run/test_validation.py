@@ -7,9 +7,11 @@ import anyio
 import pytest
 
 from python_exec_sandbox.errors import PoolUnavailable, SandboxError
+from python_exec_sandbox.model.environment import Package
 from python_exec_sandbox.model.result import OutputStream, Phase, Verdict
 from python_exec_sandbox.run.own_programs import ANSWER_BYTES, CHECK_SYNTAX
 from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult, SilentListener
+from python_exec_sandbox.run.resolving import Versions
 from python_exec_sandbox.run.validation import Validation, validate
 from python_exec_sandbox.script.intake import Examined, examine
 
@@ -95,6 +97,59 @@ async def test_all_problems_come_at_once_those_of_the_syntax_too() -> None:
     assert found.python is None
     assert found.compiled is not None and found.compiled.error is not None
     assert found.compiled.error.line == 5
+
+
+class PlayedResolver:
+    def __init__(self, versions: Versions) -> None:
+        self.versions = versions
+        self.asked: list[tuple[str, tuple[str, ...]]] = []
+
+    async def resolve(self, python: str, requirements: tuple[str, ...], listener: RunListener) -> Versions:
+        self.asked.append((python, requirements))
+        return self.versions
+
+
+async def with_versions(
+    versions: Versions, script: str = "import six, yaml"
+) -> tuple[Validation, PlayedResolver]:
+    imports = [{"module": "six", "line": 1}, {"module": "yaml", "line": 1}]
+    resolver = PlayedResolver(versions)
+    request = RunRequest(script, dependencies=("attrs",), python_version="3.14")
+    with anyio.fail_after(10):
+        found = await validate(
+            answering(imports=imports),
+            request,
+            SilentListener(),
+            longest=300,
+            resolver=resolver,  # type: ignore[arg-type]  # a fake
+        )
+    return found, resolver
+
+
+async def test_versions_are_those_for_the_chosen_python_and_count_as_brought() -> None:
+    found, resolver = await with_versions(Versions((Package("attrs", "25.1"), Package("six", "1.17.0"))))
+    assert resolver.asked == [("3.14", ("attrs",))]
+    assert found.is_valid
+    assert [one.module for one in found.missing] == ["yaml"]
+
+
+async def test_requirements_that_lead_nowhere_make_a_script_not_valid() -> None:
+    found, _ = await with_versions(Versions(problem="There is no package attrs."))
+    assert not found.is_valid
+    assert found.problems == ("There is no package attrs.",)
+
+
+async def test_versions_that_nobody_can_tell_are_no_problem() -> None:
+    found, _ = await with_versions(Versions(unknown="no engine"))
+    assert found.is_valid
+
+
+async def test_requirements_that_can_not_be_read_are_not_resolved() -> None:
+    found, resolver = await with_versions(
+        Versions(), '# /// script\n# dependencies = ["not valid!"]\n# ///\n'
+    )
+    assert resolver.asked == []
+    assert found.versions is None
 
 
 async def test_a_script_that_can_not_be_read_is_not_sent_anywhere() -> None:

@@ -10,6 +10,7 @@ from python_exec_sandbox.model.environment import (
     BuildRequest,
     BuiltEnvironment,
     Package,
+    Resolved,
     Trimmed,
 )
 from python_exec_sandbox.stream.building import MAX_PACKAGES, MAX_WORDS, Progress, parse_message, request_line
@@ -49,6 +50,8 @@ def test_what_a_builder_says_becomes_values() -> None:
     assert pinned.fresh_seconds is None
     failed = parse_message({"type": "failed", "cause": "installer", "text": "no"})
     assert failed == BuildFailed(BuildFault.INSTALLER, "no")
+    resolved = {"type": "resolved", "packages": [["six", "1.17.0"]]}
+    assert parse_message(resolved) == Resolved((Package("six", "1.17.0"),))
     assert parse_message({"type": "trimmed", "freed": 7}) == Trimmed(7)
     assert parse_message({"type": "progress", "words": "x" * 1000}) == Progress("x" * MAX_WORDS)
 
@@ -79,6 +82,8 @@ def test_lone_surrogates_do_not_come_through() -> None:
         {"type": "failed", "cause": "installer", "text": None},
         {"type": "progress", "words": 1},
         {"type": "trimmed", "freed": "all"},
+        {"type": "resolved", "packages": [["six", "1"]] * (MAX_PACKAGES + 1)},
+        {"type": "resolved", "packages": {"six": "1"}},
     ],
 )
 def test_what_no_builder_says_is_a_violation(message: dict[str, Any]) -> None:

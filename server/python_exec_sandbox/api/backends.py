@@ -23,6 +23,7 @@ from python_exec_sandbox.pool.config import PoolConfig
 from python_exec_sandbox.pool.pool import Pool
 from python_exec_sandbox.run.executor import Executor
 from python_exec_sandbox.run.records import ExecutorOptions
+from python_exec_sandbox.run.resolving import Resolver
 from python_exec_sandbox.setting_values import Backend as BackendKind
 from python_exec_sandbox.settings import Settings
 
@@ -90,6 +91,11 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
             pythons=executor.pythons,
             facts=driver.facts,
             stats=pool.stats,
+            resolver=Resolver(
+                environments,
+                settings.install_timeout,
+                in_sandbox=Network(settings.network) is not Network.NONE,
+            ),
         )
 
 

@@ -20,6 +20,7 @@ from python_exec_sandbox.pool.stats import PoolStats
 from python_exec_sandbox.run.records import RunListener, RunRequest, RunResult
 
 if TYPE_CHECKING:
+    from python_exec_sandbox.run.resolving import Resolver
     from python_exec_sandbox.script.intake import Examined  # imports packaging, which serving starts without
 
 logger = getLogger(__name__)
@@ -60,6 +61,7 @@ class Backend:
     can choose, as far as that is known before one runs; ``stats`` the pool's numbers of now,
     if it has a pool; ``facts`` what the driver tells of itself, asked anew each time: it raises a
     ``SandboxError`` when the engine doesn't answer, and may take as long as that takes to find out.
+    ``resolver`` tells versions of packages, where a store has them installed.
     ``has_fallback`` says that scripts run on the machine itself then, as the person allowed.
     """
 
@@ -69,6 +71,7 @@ class Backend:
     facts: Callable[[], Awaitable[DriverFacts]] = nothing_to_tell
     stats: Callable[[], PoolStats | None] = lambda: None
     has_fallback: bool = False
+    resolver: "Resolver | None" = None
 
 
 OpenBackend = Callable[[], AbstractAsyncContextManager[Backend]]

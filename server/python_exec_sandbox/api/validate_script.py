@@ -37,15 +37,23 @@ from python_exec_sandbox.settings import Settings
 from python_exec_sandbox.stream.clean import clean_text
 
 if TYPE_CHECKING:
+    from python_exec_sandbox.run.resolving import Versions
     from python_exec_sandbox.run.validation import Complaint, Import, Validation
 
 TOOL_NAME = "validate_script"
 META_KEY = f"{META_PREFIX}validation"
 
+SHOWN_PACKAGES = 60
+
 SHOWN_CHARACTERS = 100
 """Of the line that the compiler complains about."""
 
 ARGUMENTS = ("script", "dependencies", "python_version")
+"""Those that it has in common with ``execute_python``."""
+
+FORMS = {"resolve": "true or false"}
+
+NO_STORE = "packages are not installed by this server here, so nobody can tell their versions beforehand"
 
 
 class ValidateArguments(Arguments):
@@ -54,11 +62,12 @@ class ValidateArguments(Arguments):
     script: StrictStr
     dependencies: Requirements = ()
     python_version: PythonVersion = None
+    resolve: bool = False
 
 
 SHAPE = Shape(
     ValidateArguments,
-    forms={name: ACCEPTED_FORMS[name] for name in ARGUMENTS},
+    forms={name: ACCEPTED_FORMS[name] for name in ARGUMENTS} | FORMS,
     aliases={name: meant for name, meant in ALIASES.items() if meant in ARGUMENTS},
     meant={name: meant for name, meant in MEANT.items() if meant in ARGUMENTS},
 )
@@ -77,17 +86,25 @@ class ValidateScript:
             call = SHAPE.parse(raw)
             backend = await self.runtime.backend()
             await load("run.validation")
+            from python_exec_sandbox.run.resolving import Versions
             from python_exec_sandbox.run.validation import validate
 
-            request = RunRequest(**dict(call.arguments))
+            request = RunRequest(**call.arguments.model_dump(exclude={"resolve"}))
+            wants_versions = call.arguments.resolve
             found = await with_progress(
                 self.runtime.reporter,
                 context,
                 backend.activity,
                 lambda listener: validate(
-                    backend.executor, request, listener, longest=self.settings.max_timeout
+                    backend.executor,
+                    request,
+                    listener,
+                    longest=self.settings.max_timeout,
+                    resolver=backend.resolver if wants_versions else None,
                 ),
             )
+            if wants_versions and backend.resolver is None:
+                found = replace(found, versions=Versions(unknown=NO_STORE))
         except SandboxError as error:
             return refused(f"not validated: {short_refusal(error)}", error, META_KEY)
         except Exception as error:  # noqa: BLE001 - the model must learn that its script is not to blame
@@ -112,6 +129,8 @@ def text_of(found: "Validation", *, can_install: bool = True) -> str:
         reason = short_refusal(found.cause) if found.cause else found.unchecked
         lines.append(f"Syntax not checked: {reason.rstrip('.')}.")
     lines += [f"Warning: {_place(one)}" for one in found.compiled.warnings] if found.compiled else []
+    if found.versions is not None and not found.versions.problem:
+        lines.append(_about_versions(found.versions))
     if found.missing:
         lines.append(_about_missing(found, can_install=can_install))
     lines += [f"Note: {note}" for note in found.notes]
@@ -149,6 +168,16 @@ def _place(complaint: "Complaint") -> str:
     return f"{said}\n      {bare[start : start + SHOWN_CHARACTERS]}\n      {' ' * (at - start)}^"
 
 
+def _about_versions(versions: "Versions") -> str:
+    if versions.unknown:
+        return f"Versions not resolved: {versions.unknown.rstrip('.')}."
+    if not versions.packages:
+        return "Versions: there is nothing to install."
+    shown = ", ".join(f"{one.name} {one.version}" for one in versions.packages[:SHOWN_PACKAGES])
+    more = len(versions.packages) - SHOWN_PACKAGES
+    return f"Versions that would be installed: {shown}{f' and {more} more' if more > 0 else ''}."
+
+
 def _about_missing(found: "Validation", *, can_install: bool) -> str:
     shown = ", ".join(f"{one.module} (line {one.line})" for one in found.missing[:10])
     if not can_install:
@@ -183,10 +212,18 @@ def data_of(found: "Validation") -> dict[str, Any]:
             {"module": clean_text(one.module), "line": one.line, "package": clean_text(_package(one))}
             for one in found.missing
         ],
+        "versions": _versions(found.versions),
         "notes": [clean_text(note) for note in found.notes],
         "sandboxed": not found.unsandboxed,
         "syntax_not_checked": clean_text(found.unchecked),
     }
+
+
+def _versions(versions: "Versions | None") -> dict[str, str] | None:
+    """By the packages' names; ``None`` where they are not known."""
+    if versions is None or versions.problem or versions.unknown:
+        return None
+    return {clean_text(one.name): clean_text(one.version) for one in versions.packages}
 
 
 def _cleaned(complaint: "Complaint") -> dict[str, Any]:
@@ -204,6 +241,11 @@ def validate_script_tool(settings: Settings, runtime: Runtime) -> Tool:
         "type": "string",
         "description": "Python source to check, as in a file of its own.",
     }
+    properties["resolve"] = {
+        "type": "boolean",
+        "description": "Whether to ask the package index which versions would be installed. Default: false.",
+        "default": False,
+    }
     return reading_tool(
         ValidateScript(settings, runtime).call,
         name=TOOL_NAME,
@@ -212,7 +254,8 @@ def validate_script_tool(settings: Settings, runtime: Runtime) -> Tool:
             "Check a Python script without running it: nothing of it is executed and no package is installed."
             ' Reports all problems at once, with line numbers: the "# /// script" block (PEP 723), the dependencies'
             " merged from block and argument, the choice of Python, the syntax under that very Python with the compiler's"
-            " warnings, and imports that no named dependency seems to bring. Useful for"
+            " warnings, and imports that no named dependency seems to bring; with resolve also the versions of all packages"
+            " that a run would install, or why there are none. Useful for"
             " long scripts and before long runs; for short ones execute_python is as quick and says the same."
         ),
         parameters={"type": "object", "properties": properties, "required": ["script"]},

@@ -23,6 +23,8 @@ from python_exec_sandbox.model.environment import (
     BuildOutcome,
     BuildRequest,
     BuiltEnvironment,
+    Resolved,
+    Task,
 )
 
 logger = logging.getLogger(__name__)
@@ -103,6 +105,21 @@ class EnvironmentStore:
             outcome.path, outcome.packages, outcome.reused, seconds=anyio.current_time() - began
         )
 
+    async def resolve(
+        self, python: str, requirements: tuple[str, ...], install_seconds: float, say: Say
+    ) -> Resolved | BuildFailed:
+        """What ``requirements`` lead to, without installing it; a run that follows installs these versions.
+
+        Raises:
+            DriverError: there is no place to ask from.
+        """
+        key = Key.of(python, requirements)
+        async with self._places:
+            outcome = await self._build(self._request(key, install_seconds, Task.RESOLVE), say)
+        if not isinstance(outcome, Resolved | BuildFailed):
+            raise _another_answer()
+        return outcome
+
     def forget(self, path: str) -> None:
         """Ask the builder again next time: the environment at ``path`` has gone."""
         for key in [key for key, known in self._known.items() if known.built.path == path]:
@@ -129,6 +146,17 @@ class EnvironmentStore:
         while len(self._known) > KNOWN_ENVIRONMENTS:
             self._known.popitem(last=False)
 
+    def _request(self, key: Key, install_seconds: float, task: Task) -> BuildRequest:
+        return BuildRequest(
+            key.python,
+            key.requirements,
+            self._resolution_seconds,
+            install_seconds=install_seconds,
+            task=task,
+            store_bytes=self._store_bytes,
+            used=self._uses(),
+        )
+
     async def _joined(self, key: Key, flight: Flight, say: Say) -> BuiltEnvironment | BuildFailed:
         try:
             return await flight.wait(say)
@@ -151,14 +179,7 @@ class EnvironmentStore:
         )
 
     async def _fly(self, key: Key, flight: Flight, install_seconds: float) -> None:
-        request = BuildRequest(
-            key.python,
-            key.requirements,
-            self._resolution_seconds,
-            install_seconds=install_seconds,
-            store_bytes=self._store_bytes,
-            used=self._uses(),
-        )
+        request = self._request(key, install_seconds, Task.BUILD)
         try:
             with flight.scope:
                 if self._places.value == 0:
@@ -182,5 +203,9 @@ class EnvironmentStore:
 
 def _environment(outcome: BuildOutcome) -> BuiltEnvironment | BuildFailed:
     if not isinstance(outcome, BuiltEnvironment | BuildFailed):
-        raise ProtocolViolation("the builder answered something else than it was asked")
+        raise _another_answer()
     return outcome
+
+
+def _another_answer() -> ProtocolViolation:
+    return ProtocolViolation("the builder answered something else than it was asked")

@@ -11,6 +11,8 @@ class Task(StrEnum):
     """What a builder is to do."""
 
     BUILD = "build"
+    RESOLVE = "resolve"
+    """Only tell the versions."""
     TRIM = "trim"
     """Remove every environment that no sandbox holds, and the installer's cache."""
 
@@ -95,4 +97,11 @@ class Trimmed:
     freed: int
 
 
-BuildOutcome = BuiltEnvironment | Trimmed | BuildFailed
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What would be installed."""
+
+    packages: tuple[Package, ...]
+
+
+BuildOutcome = BuiltEnvironment | Resolved | Trimmed | BuildFailed

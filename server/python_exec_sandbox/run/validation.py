@@ -15,6 +15,7 @@ from python_exec_sandbox.run.units import show_seconds
 from python_exec_sandbox.script.module_names import is_removed, package_of
 
 if TYPE_CHECKING:
+    from python_exec_sandbox.run.resolving import Resolver, Versions
     from python_exec_sandbox.script.intake import Examined  # imports packaging, which serving starts without
 
 COMPILE_SECONDS = 20.0
@@ -79,6 +80,8 @@ class Validation:
     unchecked: str = ""
     cause: SandboxError | None = None
     missing: tuple[Import, ...] = ()
+    versions: "Versions | None" = None
+    """What the requirements lead to; ``None`` when nobody asked, or when they can't be read."""
     unsandboxed: str = ""
     """Why it was compiled on the machine itself; empty when in a sandbox."""
 
@@ -88,11 +91,16 @@ class Validation:
 
 
 async def validate(
-    executor: Validates, request: RunRequest, listener: RunListener, *, longest: float
+    executor: Validates,
+    request: RunRequest,
+    listener: RunListener,
+    *,
+    longest: float,
+    resolver: "Resolver | None" = None,
 ) -> Validation:
     """What is wrong with ``request``, all at once; nothing of its script is executed.
 
-    The compiler gets ``longest`` seconds at most. What keeps it from being asked is part of the answer.
+    The compiler gets ``longest`` seconds at most; a ``resolver`` is asked for versions. What keeps it from being asked is part of the answer.
     """
     examined = await executor.examine(request)
     problems = list(examined.problems)
@@ -112,6 +120,11 @@ async def validate(
             compiled, unchecked, problem = _understood(result, answer)
             unsandboxed = result.unsandboxed
             problems += [problem] if problem else []
+    versions: Versions | None = None
+    if resolver is not None and examined.python is not None and not examined.problems:
+        versions = await resolver.resolve(examined.python, examined.requirements, listener)
+        problems += [versions.problem] if versions.problem else []
+    brought = [package.name for package in versions.packages] if versions else []
     return Validation(
         problems=tuple(problems),
         notes=examined.notes,
@@ -121,7 +134,10 @@ async def validate(
         unchecked=unchecked,
         cause=cause,
         # As long as the requirements can't be read, nobody knows what they bring.
-        missing=_missing(compiled, examined.requirements) if compiled and not examined.problems else (),
+        missing=_missing(compiled, (*examined.requirements, *brought))
+        if compiled and not examined.problems
+        else (),
+        versions=versions,
         unsandboxed=unsandboxed,
     )
 

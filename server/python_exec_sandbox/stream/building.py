@@ -3,12 +3,13 @@
 =======  ========  ================================================================================
 from     type      other keys
 =======  ========  ================================================================================
-server   (none)    task: "build" | "trim", python: str, requirements: [str], resolution_seconds: float,
+server   (none)    task: "build" | "resolve" | "trim", python: str, requirements: [str], resolution_seconds: float,
                    store_bytes: int, used: {id: seconds ago}, installer: {config: str, variables:
                    {str: str}, certificates: str}; the one request
 builder  progress  words: str
 builder  built     id: 32 hexadecimal digits, reused: bool, packages: [[name, version]],
                    fresh_seconds: float|null; the last message
+builder  resolved  packages: [[name, version]]; the last message
 builder  trimmed   freed: int; the last message
 builder  failed    cause: "installer" | "memory" | "no_room" | "fault", text: str; the last message
 =======  ========  ================================================================================
@@ -27,6 +28,7 @@ from python_exec_sandbox.model.environment import (
     BuildRequest,
     BuiltEnvironment,
     Package,
+    Resolved,
     Trimmed,
 )
 
@@ -89,6 +91,8 @@ def parse_message(message: Mapping[str, object]) -> Progress | BuildOutcome:
                 reused=reused,
                 fresh_seconds=None if fresh is None else float(fresh),
             )
+        case {"type": "resolved", "packages": list(packages)} if len(packages) <= MAX_PACKAGES:
+            return Resolved(tuple(map(_package, packages)))
         case {"type": "trimmed", "freed": int(freed)}:
             return Trimmed(freed)
     raise ProtocolViolation("the builder said something that no builder says")
