@@ -101,9 +101,9 @@ def test_a_script_that_cannot_be_run_ends_with_2_without_an_engine(script: bytes
 
 
 def test_flags_without_effect_are_accepted_and_told_with_the_reason() -> None:
-    done = run("--no-warm-cache", "--uv-path", "/opt/uv")
+    done = run("--base-image", "x", "--image", "y", "--uv-path", "/opt/uv")
     assert done.returncode == 0
-    assert b"--no-warm-cache has no effect: there is no package cache to warm" in done.stderr
+    assert b"--base-image has no effect: --image is given, so that none is built" in done.stderr
     assert b"--uv-path has no effect: uv is part of the image" in done.stderr
     assert b"NOT sandboxed" not in done.stderr
     assert done.stdout == b""

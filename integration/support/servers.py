@@ -16,8 +16,9 @@ SERVER = (sys.executable, "-m", "python_exec_sandbox")
 CERTIFICATES = {name: os.environ[name] for name in ("SSL_CERT_FILE",) if name in os.environ}
 """What a person behind a TLS-inspecting proxy would give the server; without it no package is found there."""
 
-STORE = {"PYTHON_EXEC_SANDBOX_STORE": "python-exec-sandbox-test"}
-"""What tests install, hostile packages among it, doesn't go where a person's own servers keep theirs."""
+STORE = {"PYTHON_EXEC_SANDBOX_STORE": "python-exec-sandbox-test", "PYTHON_EXEC_SANDBOX_NO_WARM_CACHE": "true"}
+"""What tests install, hostile packages among it, doesn't go where a person's own servers keep theirs; and nothing
+is installed that no test asked for."""
 
 READ_SECONDS = 120.0
 """No answer takes longer: the longest is a first sandbox on a busy machine."""

@@ -13,6 +13,9 @@ UV = "/usr/local/bin/uv"
 SAID_BYTES = 64 * 1024
 """How much of what uv says is kept; its last lines name the cause."""
 
+RETRIES = 3
+"""uv's own default; they take ten seconds."""
+
 PASSED_ON = ("SSL_CERT_FILE",)
 
 VARIABLES = frozenset(
@@ -89,14 +92,25 @@ class Installer:
         self._tell = tell
         self._settings = settings or {"UV_NO_CONFIG": "1"}
 
-    def resolve(self, python: str, requirements: list[str], scratch: str) -> str:
-        """Uv's lock for ``requirements``: exact versions with their hashes, wheels only."""
+    def resolve(
+        self,
+        python: str,
+        requirements: list[str],
+        scratch: str,
+        *,
+        offline: bool = False,
+        retries: int = RETRIES,
+    ) -> str:
+        """Uv's lock for ``requirements``: exact versions with their hashes, wheels only. From the cache alone if
+        ``offline``; an index that can't be reached is asked so many times more."""
         wanted, lock = os.path.join(scratch, "requirements.in"), os.path.join(scratch, "lock.txt")
         with open(wanted, "w", encoding="utf-8") as file:
             file.write("".join(line + "\n" for line in requirements))
         self._run(
             *("pip", "compile", "--python", python, "--no-build", "--generate-hashes"),
             *("--no-header", "--no-annotate", "--output-file", lock, wanted),
+            *(["--offline"] if offline else []),
+            UV_HTTP_RETRIES=str(retries),
         )
         with open(lock, encoding="utf-8") as file:
             return file.read()
@@ -122,13 +136,13 @@ class Installer:
             *("--link-mode", "hardlink", "--requirements", path),
         )
 
-    def _run(self, *arguments: str) -> None:
+    def _run(self, *arguments: str, **variables: str) -> None:
         process = subprocess.Popen(
             [self._uv, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=self._environment(),
+            env=self._environment() | variables,
         )
         said = bytearray()
         assert process.stderr is not None

@@ -15,18 +15,28 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .bytecode import compile_modules, existing, share
-from .installer import UV, Installer, InstallerFailed, InstallerKilled, Settings
+from .installer import RETRIES, UV, Installer, InstallerFailed, InstallerKilled, Settings
 from .room import Room, size_of
 from .store import Environment, Resolution, Store
+from .warming import Warming, is_unreachable
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
 """Certificates are the most of it."""
 
 TEXT_CHARACTERS = 16 * 1024
 ADDRESS_CHARACTERS = 200
+LEAST_PRIORITY = 19
+"""For what nobody waits for."""
+
+FEW_RETRIES = 1
+"""To reach an index whose last answer is known."""
+
+OFFLINE_SECONDS = 60.0
+"""How long a server needn't ask again after the index could not be reached, which took seconds to find out."""
+
 _PINNED = re.compile(r"[\w.-]+(\[[^\]]*\])?\s*===?\s*[^,*;\s]+\s*(;.*)?")
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -76,7 +86,7 @@ class Request:
                 "used": dict(used),
                 "installer": installer,
             } if all(isinstance(one, str) and one.isprintable() for one in requirements):
-                if task in TASKS and (requirements or task == "trim"):
+                if task in TASKS and (requirements or task in ("warm", "trim")):
                     return cls(
                         python,
                         sorted(requirements),
@@ -89,7 +99,7 @@ class Request:
         raise ValueError("not a request")
 
 
-TASKS = ("build", "resolve", "trim")
+TASKS = ("build", "resolve", "warm", "trim")
 
 _LOCKED = re.compile(r"([\w.-]+) ?(?:==|@) ?([^\s;\\]+)", re.ASCII)
 """A package in uv's lock, with its version, or with its address."""
@@ -126,6 +136,8 @@ class Program:
             base = Base.of(request.python, self._pythons[request.python])
             if request.task == "resolve":
                 return self._versions(request, base)
+            if request.task == "warm":
+                return self._warmed(request, base, room)
             return self._built(request, base, room)
         except InstallerFailed as error:
             return failed("installer", str(error))
@@ -139,6 +151,20 @@ class Program:
     def _versions(self, request: Request, base: "Base") -> dict[str, object]:
         with self._resolved(request, base) as (resolution, _):
             return {"type": "resolved", "packages": locked_packages(resolution.lock)}
+
+    def _warmed(self, request: Request, base: "Base", room: Room) -> dict[str, object]:
+        """The next package of the list in an environment of its own."""
+        warming = Warming(self._store.warm_record(digest("python", base.fingerprint)))
+        left = warming.left()
+        if not left:
+            return {"type": "warmed", "package": "", "left": 0}
+        try:
+            self._built(replace(request, requirements=left[:1]), base, room)
+        except InstallerFailed as error:
+            if is_unreachable(str(error)):
+                raise  # another day
+        warming.note(left[0])
+        return {"type": "warmed", "package": left[0], "left": len(left) - 1}
 
     def _built(self, request: Request, base: "Base", room: Room) -> dict[str, object]:
         """The environment, with what was not used for a long time out of its way if the disk is full."""
@@ -170,13 +196,12 @@ class Program:
                 # A file may have left the index since: once more, with what it has now.
                 resolution = self._resolve(request, base)
                 environment, reused = self._environment(base, resolution)
-        age = time.time() - resolution.resolved_at
         return {
             "type": "built",
             "id": environment.id,
             "reused": reused,
             "packages": environment.packages,
-            "fresh_seconds": None if request.is_pinned else max(0.0, request.resolution_seconds - age),
+            "fresh_seconds": _fresh_seconds(request, resolution),
         }
 
     @contextlib.contextmanager
@@ -186,7 +211,7 @@ class Program:
         with self._store.cache_in_use(self._tell_wait), self._store.locked(key, self._tell_wait):
             remembered = self._store.resolution(key)
             resolution = self._fresh(request, base, remembered)
-            yield resolution, resolution is remembered
+            yield resolution, resolution is remembered and not resolution.is_stale
 
     def _tell_wait(self) -> None:
         self._tell("waiting for another server that installs the same")
@@ -196,16 +221,31 @@ class Program:
             age = time.time() - remembered.resolved_at
             if request.is_pinned or 0 <= age < request.resolution_seconds:
                 return remembered
-        return self._resolve(request, base)
+        try:
+            return self._resolve(request, base, FEW_RETRIES if remembered else RETRIES)
+        except InstallerFailed as error:
+            if request.task == "warm" or not is_unreachable(str(error)):
+                raise
+            self._tell("the package index can't be reached; using what it said before")
+            return replace(remembered or self._known_offline(request, base, error), is_stale=True)
 
-    def _resolve(self, request: Request, base: "Base") -> Resolution:
+    def _resolve(self, request: Request, base: "Base", retries: int = RETRIES) -> Resolution:
         self._tell("resolving versions")
         now = time.time()
         with tempfile.TemporaryDirectory() as scratch:
-            lock = self._installer.resolve(base.python, request.requirements, scratch)
+            lock = self._installer.resolve(base.python, request.requirements, scratch, retries=retries)
         resolution = Resolution(lock, now)
         self._store.remember(request.key(base), resolution)
         return resolution
+
+    def _known_offline(self, request: Request, base: "Base", failure: InstallerFailed) -> Resolution:
+        """What uv's cache leads to; else ``failure`` stands."""
+        try:
+            with tempfile.TemporaryDirectory() as scratch:
+                lock = self._installer.resolve(base.python, request.requirements, scratch, offline=True)
+        except InstallerFailed:
+            raise failure from None
+        return Resolution(lock, 0.0)
 
     def _environment(self, base: "Base", resolution: Resolution) -> tuple[Environment, bool]:
         """The environment for a lock, and whether it was there already."""
@@ -259,6 +299,14 @@ class Base:
         return cls(version, python, "\n".join(identity))
 
 
+def _fresh_seconds(request: Request, resolution: Resolution) -> float | None:
+    if request.is_pinned:
+        return None
+    if resolution.is_stale:
+        return OFFLINE_SECONDS
+    return max(0.0, request.resolution_seconds - (time.time() - resolution.resolved_at))
+
+
 def packages_in(site: str) -> list[list[str]]:
     """Names and versions of the packages in ``site``, by the names of their folders."""
     found = []
@@ -306,6 +354,8 @@ def main(argv: list[str]) -> None:
     options = dict(zip(argv[::2], argv[1::2], strict=True))
     try:
         request = Request.parse(_read_line())
+        if request.task == "warm":
+            os.nice(LEAST_PRIORITY)
         threading.Thread(target=end_with_stdin, daemon=True).start()
         store = Store("/store", one_user="--one-user" in options)
         store.sweep()

@@ -46,10 +46,11 @@ STALE_DOWNLOAD_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True)
 class Resolution:
-    """What a request led to: uv's lock, and when."""
+    """What a request led to: uv's lock, and when. It is stale when the index could not be asked since."""
 
     lock: str
     resolved_at: float
+    is_stale: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,10 @@ class Store:
             except BaseException:
                 self._remove(name)
                 raise
+
+    def warm_record(self, python: str) -> str:
+        """The file that says which packages were installed ahead for ``python``, a digest."""
+        return self._path(f"warm-{python}.json")
 
     # -- room ----------------------------------------------------------------------------------------
 

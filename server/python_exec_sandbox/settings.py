@@ -61,7 +61,6 @@ class Group(StrEnum):
     OUTPUT = "Output"
     POOL = "Pool"
     SERVER = "Server"
-    COMPATIBILITY = "Accepted for compatibility, without effect yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +179,9 @@ class Settings(BaseSettings):
         ByteSize(DEFAULT_STORE_BYTES),
         description="room for installed packages; beyond it those not used for longest go",
     )
+    no_warm_cache: Annotated[bool, Flag(Group.SANDBOXES, default="off")] = Field(
+        False, description="don't install packages that scripts often need while nothing is to be done"
+    )
     pull_policy: Annotated[
         PullPolicy, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "WHEN", "missing")
     ] = Field(PullPolicy.MISSING, description="when --image is pulled: missing, always or never")
@@ -239,10 +241,6 @@ class Settings(BaseSettings):
 
     log_level: Annotated[LogLevel, BeforeValidator(lower_case), Flag(Group.SERVER, "LEVEL", "info")] = Field(
         LogLevel.INFO, description="what is told on stderr: debug, info, warning or error"
-    )
-
-    no_warm_cache: Annotated[bool, Flag(Group.COMPATIBILITY)] = Field(
-        False, description="don't warm the package cache"
     )
 
     @classmethod

@@ -325,11 +325,10 @@ def test_no_path_under_the_home_is_shown() -> None:
 
 def test_settings_that_do_not_apply_say_why_and_are_warned_of_when_given() -> None:
     given = Settings(ca_bundle=None, image="x", base_image="y", network=Network.NONE, uv_path="/opt/uv")
-    assert set(inapplicable(given)) == {"no_warm_cache", "uv_path", "base_image"}
+    assert set(inapplicable(given)) == {"uv_path", "base_image"}
     shown = {row.name: row for part in sections(given, Environment()) for row in part.rows}
     assert shown["--base-image"].needs_care
     assert shown["--uv-path"].value == "does not apply: uv is part of the image"
-    assert not shown["--no-warm-cache"].needs_care
     assert "--pull-policy" in inapplicable_flags(Settings(ca_bundle=None))
 
 

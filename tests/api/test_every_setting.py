@@ -23,10 +23,11 @@ from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.options import DockerOptions
 from python_exec_sandbox.drivers.unsandboxed.driver import UnsandboxedDriver
 from python_exec_sandbox.errors import SandboxError
-from python_exec_sandbox.logs import configure_logging, tell_ineffective
+from python_exec_sandbox.logs import configure_logging
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.result import OutputStream, RunReport, StopReason
 from python_exec_sandbox.pool.config import PoolConfig
+from python_exec_sandbox.pool.stats import PoolStats
 from python_exec_sandbox.run.executor import Executor
 from python_exec_sandbox.run.records import RunRequest, RunResult
 from python_exec_sandbox.setting_sources import load_settings
@@ -198,6 +199,15 @@ async def what_a_builder_is_asked(settings: Settings) -> object:
     return builder.requests
 
 
+async def whether_packages_come_ahead(settings: Settings) -> object:
+    store = backends.environment_store(settings, FakeBuilder())
+
+    def stats() -> PoolStats:
+        raise AssertionError("nobody is to look yet")
+
+    return backends.package_warm_up(settings, store, stats) is not None
+
+
 async def what_runs_scripts(settings: Settings) -> object:
     async with backends.open_backend(settings, warm=False) as opened:
         return type(opened.executor)
@@ -229,26 +239,6 @@ async def lowest_level_told(settings: Settings) -> object:
         return root.level
     finally:
         root.handlers, root.level = handlers, level
-
-
-class _Lines(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-
-async def told_at_start(settings: Settings) -> object:
-    lines = _Lines()
-    logger = logging.getLogger("python_exec_sandbox.logs")
-    logger.addHandler(lines)
-    try:
-        tell_ineffective(settings)
-    finally:
-        logger.removeHandler(lines)
-    return lines.lines
 
 
 OWN_IMAGE = {"image": "mine:1"}
@@ -289,7 +279,7 @@ ROWS = {
     "idle_timeout": Row("5", pool(lambda seen: seen.idle_timeout)),
     "settle_time": Row("0", pool(lambda seen: seen.settle_time)),
     "log_level": Row("debug", lowest_level_told),
-    "no_warm_cache": Row(True, told_at_start),
+    "no_warm_cache": Row(True, whether_packages_come_ahead),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.installer import InstallerFailed, InstallerKilled, Settings
-from builder.program import Base, Program, Request
+from builder.program import OFFLINE_SECONDS, Base, Program, Request
 from builder.store import Store
 
 NONE = {"config": "", "variables": {}, "certificates": ""}
@@ -21,6 +21,7 @@ class FakeInstaller:
     def __init__(self, *locks: str) -> None:
         self.locks = list(locks) or ["six==1.17.0 --hash=sha256:00"]
         self.calls: list[str] = []
+        self.retries: list[int] = []
         self.fail: dict[str, Exception] = {}
 
     def _called(self, what: str) -> None:
@@ -28,8 +29,17 @@ class FakeInstaller:
         if error := self.fail.pop(what, None):
             raise error
 
-    def resolve(self, python: str, requirements: list[str], scratch: str) -> str:
-        self._called("resolve")
+    def resolve(
+        self,
+        python: str,
+        requirements: list[str],
+        scratch: str,
+        *,
+        offline: bool = False,
+        retries: int = 3,
+    ) -> str:
+        self.retries.append(retries)
+        self._called("resolve offline" if offline else "resolve")
         return self.locks.pop(0) if len(self.locks) > 1 else self.locks[0]
 
     def make(self, python: str, folder: str) -> None:
@@ -240,6 +250,68 @@ def test_versions_are_told_and_remembered_without_installing(
     assert installer.calls.count("resolve") == 1
     installer.fail["resolve"] = InstallerFailed("error: no such thing")
     assert program.answer(Request(PYTHON, ["no"], 3600.0, "resolve"))["cause"] == "installer"
+
+
+UNREACHABLE = InstallerFailed("error: Failed to fetch: `https://x/six/`\n  cause: dns error")
+
+
+def test_without_an_index_what_it_said_before_is_used_however_old(ask: Ask, installer: FakeInstaller) -> None:
+    first = ask("six")
+    installer.fail["resolve"] = UNREACHABLE
+    again = ask("six", seconds=0.0)
+    assert (again["id"], again["reused"]) == (first["id"], True)
+    assert again["fresh_seconds"] == OFFLINE_SECONDS, "finding that out takes seconds"
+    assert installer.retries == [3, 1]
+
+
+def test_without_an_index_a_new_set_comes_from_the_cache_if_that_has_all_of_it(
+    ask: Ask, installer: FakeInstaller
+) -> None:
+    installer.fail["resolve"] = UNREACHABLE
+    assert ask("six", "humanize")["fresh_seconds"] == OFFLINE_SECONDS
+    assert installer.calls[:2] == ["resolve", "resolve offline"]
+    ask("six", "humanize")
+    assert installer.calls.count("resolve") == 2, "the index is asked as soon as it may be there"
+    installer.fail = {"resolve": UNREACHABLE, "resolve offline": InstallerFailed("not in the cache")}
+    assert "dns error" in str(ask("other")["text"])
+
+
+def test_what_the_index_says_of_the_requirements_is_not_gone_around(
+    ask: Ask, installer: FakeInstaller
+) -> None:
+    ask("six")
+    installer.fail["resolve"] = InstallerFailed("error: six was yanked")
+    assert ask("six", seconds=0.0)["cause"] == "installer"
+
+
+def warmed(
+    store: Store, installer: FakeInstaller, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[[], dict[str, object]]:
+    names = tmp_path / "names"
+    names.write_text("six\nnumpy\n")
+    monkeypatch.setattr("builder.warming.LIST", str(names))
+    program = Program(store, installer, {PYTHON: sys.executable}, lambda _: None)  # type: ignore[arg-type]  # a fake
+    return lambda: program.answer(Request(PYTHON, [], 3600.0, "warm"))
+
+
+def test_packages_are_installed_ahead_one_at_a_time_and_once(
+    store: Store, installer: FakeInstaller, ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    warm = warmed(store, installer, monkeypatch, tmp_path)
+    assert warm() == {"type": "warmed", "package": "six", "left": 1}
+    assert ask("six")["reused"] is True
+    installer.fail["resolve"] = InstallerFailed("error: numpy has no usable wheels")
+    assert warm() == {"type": "warmed", "package": "numpy", "left": 0}, "nobody has to know"
+    assert warm() == {"type": "warmed", "package": "", "left": 0}
+
+
+def test_without_an_index_a_package_keeps_its_turn(
+    store: Store, installer: FakeInstaller, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    warm = warmed(store, installer, monkeypatch, tmp_path)
+    installer.fail["resolve"] = UNREACHABLE
+    assert warm()["cause"] == "installer"
+    assert warm() == {"type": "warmed", "package": "six", "left": 1}
 
 
 def test_emptied_on_demand_it_says_how_much_that_freed(

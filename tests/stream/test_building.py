@@ -12,6 +12,7 @@ from python_exec_sandbox.model.environment import (
     Package,
     Resolved,
     Trimmed,
+    Warmed,
 )
 from python_exec_sandbox.stream.building import MAX_PACKAGES, MAX_WORDS, Progress, parse_message, request_line
 
@@ -52,6 +53,7 @@ def test_what_a_builder_says_becomes_values() -> None:
     assert failed == BuildFailed(BuildFault.INSTALLER, "no")
     resolved = {"type": "resolved", "packages": [["six", "1.17.0"]]}
     assert parse_message(resolved) == Resolved((Package("six", "1.17.0"),))
+    assert parse_message({"type": "warmed", "package": "six", "left": 3}) == Warmed("six", 3)
     assert parse_message({"type": "trimmed", "freed": 7}) == Trimmed(7)
     assert parse_message({"type": "progress", "words": "x" * 1000}) == Progress("x" * MAX_WORDS)
 
@@ -82,6 +84,7 @@ def test_lone_surrogates_do_not_come_through() -> None:
         {"type": "failed", "cause": "installer", "text": None},
         {"type": "progress", "words": 1},
         {"type": "trimmed", "freed": "all"},
+        {"type": "warmed", "package": "six", "left": "all"},
         {"type": "resolved", "packages": [["six", "1"]] * (MAX_PACKAGES + 1)},
         {"type": "resolved", "packages": {"six": "1"}},
     ],

@@ -2,11 +2,13 @@
 
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+import anyio
 
 from python_exec_sandbox.api.budget import machine_memory, memory_budget
 from python_exec_sandbox.api.runtime import Backend
@@ -19,8 +21,10 @@ from python_exec_sandbox.drivers.unsandboxed.options import UnsandboxedOptions
 from python_exec_sandbox.environments.indexes import Indexes
 from python_exec_sandbox.environments.store import EnvironmentStore
 from python_exec_sandbox.environments.uv_sources import Chosen, read_indexes
+from python_exec_sandbox.environments.warming import LEAST_STORE_BYTES, WarmUp
 from python_exec_sandbox.pool.config import PoolConfig
 from python_exec_sandbox.pool.pool import Pool
+from python_exec_sandbox.pool.stats import PoolStats
 from python_exec_sandbox.run.executor import Executor
 from python_exec_sandbox.run.records import ExecutorOptions
 from python_exec_sandbox.run.resolving import Resolver
@@ -83,8 +87,11 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
         DockerDriver(docker_options(settings)) as driver,
         environment_store(settings, driver) as environments,
         Pool(driver, pool_config(settings, warm=warm)) as pool,
+        anyio.create_task_group() as tasks,
     ):
         executor = Executor(pool, executor_options(settings, driver.name), environments)
+        if warm and (warm_up := package_warm_up(settings, environments, pool.stats)):
+            tasks.start_soon(warm_up.run)
         yield Backend(
             executor,
             activity=lambda: driver.activity,
@@ -97,6 +104,7 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
                 in_sandbox=Network(settings.network) is not Network.NONE,
             ),
         )
+        tasks.cancel_scope.cancel()
 
 
 def docker_options(settings: Settings) -> DockerOptions:
@@ -133,6 +141,20 @@ def indexes(settings: Settings) -> Indexes:
     )
     home = os.environ.get("HOME")
     return read_indexes(chosen, os.environ, Path(home) if home else None)
+
+
+def package_warm_up(
+    settings: Settings, store: EnvironmentStore, stats: Callable[[], PoolStats]
+) -> WarmUp | None:
+    """What brings packages into ``store`` ahead of their use, if the settings want that."""
+
+    def activity() -> tuple[int, int]:
+        now = stats()
+        return now.leased + now.waiting + now.creating, now.granted
+
+    if settings.no_warm_cache or settings.store_size < LEAST_STORE_BYTES:
+        return None
+    return WarmUp(store, settings.python_version, activity)
 
 
 def unsandboxed_options(settings: Settings) -> UnsandboxedOptions:

@@ -5,7 +5,7 @@ from python_exec_sandbox.settings import Settings
 
 _OF_CONTAINERS = (
     *("allow_unsandboxed", "docker_host", "runtime", "image", "base_image", "pull_policy"),
-    *("pool_size", "idle_timeout", "settle_time", "store", "store_size", "resolution_ttl"),
+    *("pool_size", "idle_timeout", "settle_time", "store", "store_size", "resolution_ttl", "no_warm_cache"),
 )
 """Settings that only speak of sandboxes."""
 
@@ -21,7 +21,7 @@ _OF_INSTALLS = ("index_url", "extra_index_url", "exclude_newer")
 
 def inapplicable(settings: Settings) -> dict[str, str]:
     """Why not, by the names of those settings that don't apply; given or left alone."""
-    found = {"no_warm_cache": "there is no package cache to warm"}
+    found: dict[str, str] = {}
     if settings.sandbox_backend is Backend.DOCKER and not settings.may_run_unsandboxed:
         found["uv_path"] = "uv is part of the image"
     if settings.is_unsandboxed:

@@ -25,6 +25,7 @@ from python_exec_sandbox.model.environment import (
     BuiltEnvironment,
     Resolved,
     Task,
+    Warmed,
 )
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class EnvironmentStore:
         self._known: OrderedDict[Key, _Known] = OrderedDict()
         self._used: dict[str, float] = {}
         self._flights: dict[Key, Flight] = {}
+        self._warming: anyio.CancelScope | None = None
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -114,11 +116,37 @@ class EnvironmentStore:
             DriverError: there is no place to ask from.
         """
         key = Key.of(python, requirements)
+        self._give_way()
         async with self._places:
             outcome = await self._build(self._request(key, install_seconds, Task.RESOLVE), say)
         if not isinstance(outcome, Resolved | BuildFailed):
             raise _another_answer()
         return outcome
+
+    @property
+    def is_building(self) -> bool:
+        """Whether somebody waits for an environment."""
+        return bool(self._flights)
+
+    async def warm(self, python: str, install_seconds: float) -> Warmed | BuildFailed | None:
+        """Build the next of the packages that scripts often need, if any is left; ``None`` when that was given
+        up because somebody asked for something.
+
+        Raises:
+            DriverError: there is no place to build in.
+        """
+        outcome: BuildOutcome | None = None
+        with anyio.CancelScope() as self._warming:
+            request = self._request(Key.of(python, ()), install_seconds, Task.WARM)
+            outcome = await self._build(request, logger.debug)
+        self._warming = None
+        if not isinstance(outcome, Warmed | BuildFailed | None):
+            raise _another_answer()
+        return outcome
+
+    def _give_way(self) -> None:
+        if self._warming is not None:
+            self._warming.cancel()
 
     def forget(self, path: str) -> None:
         """Ask the builder again next time: the environment at ``path`` has gone."""
@@ -180,6 +208,7 @@ class EnvironmentStore:
 
     async def _fly(self, key: Key, flight: Flight, install_seconds: float) -> None:
         request = self._request(key, install_seconds, Task.BUILD)
+        self._give_way()
         try:
             with flight.scope:
                 if self._places.value == 0:

@@ -13,6 +13,8 @@ class Task(StrEnum):
     BUILD = "build"
     RESOLVE = "resolve"
     """Only tell the versions."""
+    WARM = "warm"
+    """Build the next of the packages that scripts often need, at the lowest priority."""
     TRIM = "trim"
     """Remove every environment that no sandbox holds, and the installer's cache."""
 
@@ -104,4 +106,12 @@ class Resolved:
     packages: tuple[Package, ...]
 
 
-BuildOutcome = BuiltEnvironment | Resolved | Trimmed | BuildFailed
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """``package`` is in the store now, or had its turn in vain; empty when none was left. ``left`` are to come."""
+
+    package: str
+    left: int
+
+
+BuildOutcome = BuiltEnvironment | Resolved | Warmed | Trimmed | BuildFailed

@@ -3,13 +3,14 @@
 =======  ========  ================================================================================
 from     type      other keys
 =======  ========  ================================================================================
-server   (none)    task: "build" | "resolve" | "trim", python: str, requirements: [str], resolution_seconds: float,
-                   store_bytes: int, used: {id: seconds ago}, installer: {config: str, variables:
-                   {str: str}, certificates: str}; the one request
+server   (none)    task: "build" | "resolve" | "warm" | "trim", python: str, requirements: [str],
+                   resolution_seconds: float, store_bytes: int, used: {id: seconds ago}, installer: {config:
+                   str, variables: {str: str}, certificates: str}; the one request
 builder  progress  words: str
 builder  built     id: 32 hexadecimal digits, reused: bool, packages: [[name, version]],
                    fresh_seconds: float|null; the last message
 builder  resolved  packages: [[name, version]]; the last message
+builder  warmed    package: str, left: int; the last message
 builder  trimmed   freed: int; the last message
 builder  failed    cause: "installer" | "memory" | "no_room" | "fault", text: str; the last message
 =======  ========  ================================================================================
@@ -30,6 +31,7 @@ from python_exec_sandbox.model.environment import (
     Package,
     Resolved,
     Trimmed,
+    Warmed,
 )
 
 STORE = "/store"
@@ -93,6 +95,8 @@ def parse_message(message: Mapping[str, object]) -> Progress | BuildOutcome:
             )
         case {"type": "resolved", "packages": list(packages)} if len(packages) <= MAX_PACKAGES:
             return Resolved(tuple(map(_package, packages)))
+        case {"type": "warmed", "package": str(name), "left": int(left)}:
+            return Warmed(_encodable(name[:MAX_WORDS]), left)
         case {"type": "trimmed", "freed": int(freed)}:
             return Trimmed(freed)
     raise ProtocolViolation("the builder said something that no builder says")

@@ -21,6 +21,8 @@ from python_exec_sandbox.model.environment import (
     BuildRequest,
     BuiltEnvironment,
     Package,
+    Task,
+    Warmed,
 )
 from python_exec_sandbox.stream.protocol import PROTOCOL_VERSION
 from tests.support.fake_engine import FakeEngine, Refuse, RunnerEnd
@@ -108,6 +110,26 @@ async def test_a_builder_has_the_network_and_the_store_even_where_scripts_have_n
     labels = body["Labels"]
     assert isinstance(labels, dict)
     assert labels["python-exec-sandbox.instance"] == "me", "so that it is swept like any other"
+
+
+async def test_what_nobody_waits_for_gets_the_least_of_the_processor(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    shares: list[object] = []
+
+    def play(end: RunnerEnd) -> None:
+        host = end.container.body["HostConfig"]
+        assert isinstance(host, dict)
+        shares.append(host["CpuShares"])
+        answer(end)
+
+    engine.player = play
+    with anyio.fail_after(BOUND):
+        answer = saying(BUILT)
+        await driver.build(REQUEST, lambda _: None)
+        answer = saying({"type": "warmed", "package": "six", "left": 1})
+        assert await driver.build(replace(REQUEST, task=Task.WARM), lambda _: None) == Warmed("six", 1)
+    assert shares == [256, 2]
 
 
 async def test_a_failure_is_an_outcome_and_its_container_is_gone(

@@ -20,6 +20,9 @@ OPEN_FILES = 16_384
 CPU_SHARES = 256
 """A quarter of what a script gets when both want the processor."""
 
+LEAST_CPU_SHARES = 2
+"""The least that engines take, for what nobody waits for."""
+
 _SCRATCH_BYTES = 64 * MIB
 """For locks and the like; what is downloaded goes into the store."""
 
@@ -34,6 +37,7 @@ class BuilderSpec:
     labels: Mapping[str, str]
     runtime: str | None = None
     ca_bundle: Path | None = None
+    cpu_shares: int = CPU_SHARES
 
     def body(self) -> dict[str, Any]:
         """The body of ``POST /containers/create``, good from API 1.41 on."""
@@ -68,7 +72,7 @@ class BuilderSpec:
             "PidMode": "",
             "Memory": MEMORY_BYTES,
             "MemorySwap": MEMORY_BYTES,
-            "CpuShares": CPU_SHARES,
+            "CpuShares": self.cpu_shares,
             "PidsLimit": PROCESSES,
             "Ulimits": [
                 {"Name": "nofile", "Soft": OPEN_FILES, "Hard": OPEN_FILES},

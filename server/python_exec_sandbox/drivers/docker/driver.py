@@ -16,7 +16,7 @@ import anyio.abc
 import anyio.to_thread
 
 from python_exec_sandbox.drivers.attached import AttachedSandbox
-from python_exec_sandbox.drivers.docker.build_spec import BuilderSpec
+from python_exec_sandbox.drivers.docker.build_spec import CPU_SHARES, LEAST_CPU_SHARES, BuilderSpec
 from python_exec_sandbox.drivers.docker.builder import ContainerBuilder
 from python_exec_sandbox.drivers.docker.connection import Connection
 from python_exec_sandbox.drivers.docker.containers import Containers, Made
@@ -34,7 +34,7 @@ from python_exec_sandbox.drivers.docker.telling import driver_facts
 from python_exec_sandbox.drivers.docker.users import UserIds
 from python_exec_sandbox.drivers.identity import Life, ServerIdentity, life_of, own_identity
 from python_exec_sandbox.errors import ConfigurationError, DriverError, EngineUnreachable, ImageUnavailable
-from python_exec_sandbox.model.environment import BuildOutcome, BuildRequest
+from python_exec_sandbox.model.environment import BuildOutcome, BuildRequest, Task
 from python_exec_sandbox.model.facts import DriverFacts
 
 if TYPE_CHECKING:
@@ -148,6 +148,7 @@ class DockerDriver:
             labels=await self._labels(),
             runtime=self._options.runtime,
             ca_bundle=await self._ca_bundle(gateway),
+            cpu_shares=LEAST_CPU_SHARES if request.task is Task.WARM else CPU_SHARES,
         )
         return await self._builder.build(gateway, spec, request, progress)
 
