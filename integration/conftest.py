@@ -17,6 +17,7 @@ import pytest
 
 from integration.support.engine import Engine, find_engine, nothing_left
 from integration.support.servers import RunningServer, StartServer, running_server
+from integration.support.stores import own_store
 
 HERE = Path(__file__).parent
 REQUIRED = bool(os.environ.get("REQUIRE_INTEGRATION"))
@@ -140,6 +141,13 @@ def engine() -> Engine:
     if isinstance(found, str):
         pytest.skip(found)
     return found
+
+
+@pytest.fixture
+def store(engine: Engine) -> Iterator[str]:
+    """The name of a volume of this test's own."""
+    with own_store(engine) as name:
+        yield name
 
 
 @pytest.fixture(params=["legacy", "auto"])

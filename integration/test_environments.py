@@ -16,19 +16,12 @@ from mcp.types import CallToolResult
 
 from integration.support.engine import Engine, sandbox_image
 from integration.support.servers import RunningServer, StartServer, text_of
-from integration.support.stores import in_store, own_store
-from integration.support.wheels import FileServer, file_server, source_distribution, wheel
+from integration.support.stores import content_of, in_store
+from integration.support.wheels import FileServer, file_server, wheel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 META = "io.github.python-exec-sandbox/run"
-
-
-@pytest.fixture
-def store(engine: Engine) -> Iterator[str]:
-    """The name of a volume of this test's own."""
-    with own_store(engine) as name:
-        yield name
 
 
 @pytest.fixture
@@ -43,13 +36,6 @@ def environment_of(result: CallToolResult) -> dict[str, Any]:
     found = result.meta[META]["environment"]
     assert isinstance(found, dict), text_of(result)
     return found
-
-
-def content_of(engine: Engine, store: str) -> str:
-    """Names, modes, owners and contents of everything in the store but uv's and our own bookkeeping."""
-    listing = "find /store/envs /store/cache/archive-v* /store/facts -printf '%p %M %U %y %s %T@\\n' | sort"
-    sums = "find /store/envs /store/cache/archive-v* /store/facts -type f -exec sha256sum {} + | sort"
-    return in_store(engine, store, f"{listing}; {sums}")
 
 
 async def test_the_second_call_reuses_what_the_first_one_built_without_any_network(
@@ -318,33 +304,6 @@ async def test_install_time_does_not_count_against_the_run(start_server: StartSe
         result = await server.execute(script, dependencies=["numpy"], timeout_seconds=2)
         assert "whole" in text_of(result)
         assert environment_of(result)["seconds"] > 0
-
-
-SETUP = """
-import os
-from setuptools import setup
-for folder in ("/store", "/store/envs", "/store/cache"):
-    try:
-        open(folder + "/setup-ran", "w").close()
-    except OSError:
-        pass
-setup(name="fromsource", version="1.0", py_modules=[])
-"""
-
-
-async def test_what_needs_a_build_is_installed_in_the_sandbox_and_never_in_the_store(
-    start_server: StartServer, store: str, engine: Engine, files: FileServer
-) -> None:
-    address = files.add(source_distribution("fromsource", SETUP))
-    async with start_server("--store", store, "--pool-size", "1") as server:
-        result = await server.execute("print('ran')", dependencies=[f"fromsource @ {address}"])
-        assert "ran" in text_of(result), text_of(result)
-        assert "1 requirement installed" in text_of(result)
-    async with start_server("--store", store, "--pool-size", "1", "--network", "none") as server:
-        refused = await server.execute("print('ran')", dependencies=[f"fromsource @ {address}"])
-        assert text_of(refused).startswith("dependencies failed"), text_of(refused)
-        assert "--network none forbids" in text_of(refused)
-    assert "setup-ran" not in in_store(engine, store, "find /store")
 
 
 async def test_an_environment_whose_volume_was_removed_is_built_again(

@@ -1,13 +1,10 @@
 """Where packages come from: indexes, credentials and proxies of the person's, through the real client and engine."""
 
 import json
-import secrets
 from collections.abc import Iterator
-from contextlib import suppress
 
 import anyio
 import pytest
-from docker.errors import NotFound
 
 from integration.support.engine import Engine, processes_of
 from integration.support.index import PackageIndex, package_index
@@ -17,19 +14,6 @@ from integration.support.wheels import bridge_address, wheel
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
 USER, PASSWORD = "ada", "s3cretword"
-
-
-@pytest.fixture
-def store(engine: Engine) -> Iterator[str]:
-    """The name of a volume of this test's own."""
-    name = f"python-exec-sandbox-test-{secrets.token_hex(4)}"
-    yield name
-    with suppress(NotFound):
-        volume = engine.client.volumes.get(name)
-        for container in engine.client.containers.list(all=True, filters={"volume": name}):
-            with suppress(NotFound):
-                container.remove(force=True)
-        volume.remove(force=True)
 
 
 @pytest.fixture

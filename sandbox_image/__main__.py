@@ -1,7 +1,7 @@
 """Starts the runner: ``python -I -S <this folder or an archive of it> --python 3.13``.
 
-Another first argument starts another part: ``build``, the builder (which has an archive of its own); ``first``, the PID 1 of the
-script's own namespace; or ``prepare``, a trial run.
+Another first argument starts another part: ``build``, the builder (which has an archive of its own); ``build-source``,
+the build sandbox; ``first``, the PID 1 of the script's own namespace; or ``prepare``, a trial run.
 """
 
 import sys
@@ -12,6 +12,10 @@ if __name__ == "__main__":
             from builder import program
 
             program.main(sys.argv[2:])
+        case ["build-source"]:
+            from builder import from_source
+
+            from_source.main()
         case ["first"]:
             from runner import first
 

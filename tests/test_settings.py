@@ -60,6 +60,7 @@ def test_each_setting_has_a_flag_that_reaches_it() -> None:
         "settle_time": ("0", 0.0),
         "log_level": ("DEBUG", "debug"),
         "uv_path": ("/opt/uv", "/opt/uv"),
+        "source_builds": ("REFUSE", "refuse"),
         "index_url": ("https://packages.example/simple/", "https://packages.example/simple/"),
         "extra_index_url": ("https://a.example/ https://b.example/", "https://a.example/ https://b.example/"),
         "exclude_newer": ("7 days", "7 days"),

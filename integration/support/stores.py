@@ -39,3 +39,10 @@ def in_store(engine: Engine, store: str, script: str, *, mode: str = "ro") -> st
         volumes={store: {"bind": "/store", "mode": mode}},
     )
     return str(output.decode())
+
+
+def content_of(engine: Engine, store: str) -> str:
+    """Names, modes, owners and contents of everything in the store but uv's and our own bookkeeping."""
+    listing = "find /store/envs /store/cache/archive-v* /store/facts -printf '%p %M %U %y %s %T@\\n' | sort"
+    sums = "find /store/envs /store/cache/archive-v* /store/facts -type f -exec sha256sum {} + | sort"
+    return in_store(engine, store, f"{listing}; {sums}")

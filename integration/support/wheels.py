@@ -34,15 +34,50 @@ def wheel(name: str, files: Mapping[str, str], version: str = "1.0") -> tuple[st
     return f"{name}-{version}-py3-none-any.whl", data.getvalue()
 
 
+BUILD_SYSTEM = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+
+BACKEND = """
+import zipfile
+
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    folder = f"{NAME}-{VERSION}.dist-info"
+    whole = dict(FILES) | {
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\\nName: {NAME}\\nVersion: {VERSION}\\n",
+        f"{folder}/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+        f"{folder}/RECORD": "",
+    }
+    name = f"{NAME}-{VERSION}-py3-none-any.whl"
+    with zipfile.ZipFile(f"{directory}/{name}", "w") as archive:
+        for path, text in whole.items():
+            archive.writestr(path, text)
+    return name
+"""
+
+
 def source_distribution(name: str, setup: str, version: str = "1.0") -> tuple[str, bytes]:
-    """The file name and the bytes of a source distribution whose build runs ``setup``, a ``setup.py``."""
+    """The file name and the bytes of a source distribution whose build runs ``setup``, a ``setup.py``; it needs
+    setuptools from an index."""
+    return _archive(name, version, {"setup.py": setup})
+
+
+def self_building(name: str, code: str, version: str = "1.0") -> tuple[str, bytes]:
+    """As :func:`source_distribution`, for one that brings its own build backend and so needs nothing. The backend
+    runs ``code`` first, which may set ``FILES``, the contents of the wheel by their paths."""
+    backend = f"NAME, VERSION, FILES = {name!r}, {version!r}, {{}}\n{code}\n{BACKEND}"
+    return _archive(name, version, {"backend.py": backend, "pyproject.toml": BUILD_SYSTEM})
+
+
+def _archive(name: str, version: str, files: Mapping[str, str]) -> tuple[str, bytes]:
     data = io.BytesIO()
     folder = f"{name}-{version}"
+    whole = {**files, "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"}
     with tarfile.open(fileobj=data, mode="w:gz") as archive:
-        for path, text in {
-            "setup.py": setup,
-            "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        }.items():
+        for path, text in whole.items():
             entry = tarfile.TarInfo(f"{folder}/{path}")
             entry.size = len(text.encode())
             archive.addfile(entry, io.BytesIO(text.encode()))

@@ -26,11 +26,20 @@ VARIABLES = frozenset(
 _NO_ROOM = re.compile(r"\(os error (?:28|122)\)|no space left on device", re.IGNORECASE)
 """Linux's numbers for a full disk and a full quota."""
 
+_NEEDS_SOURCE = re.compile(
+    r"has no usable wheels|have no usable wheels|building source distributions[^\n]* is disabled"
+    r"|hint: wheels are required for",
+    re.IGNORECASE,
+)
 _DOWNLOADING = re.compile(r"\s*Downloading (\S+) \(([\d.]+)\s*([KMG]?i?B)\)")
 
 
 class InstallerFailed(Exception):
     """uv gave up; the text is what it said."""
+
+
+class NeedsSource(InstallerFailed):
+    """Something has no wheel that fits, and would have to be built from its source."""
 
 
 class InstallerKilled(Exception):
@@ -106,14 +115,37 @@ class Installer:
         wanted, lock = os.path.join(scratch, "requirements.in"), os.path.join(scratch, "lock.txt")
         with open(wanted, "w", encoding="utf-8") as file:
             file.write("".join(line + "\n" for line in requirements))
+        try:
+            self._run(
+                *("pip", "compile", "--python", python, "--no-build", "--generate-hashes"),
+                *("--no-header", "--no-annotate", "--output-file", lock, wanted),
+                *(["--offline"] if offline else []),
+                UV_HTTP_RETRIES=str(retries),
+            )
+        except InstallerFailed as error:
+            raise NeedsSource(str(error)) if _NEEDS_SOURCE.search(str(error)) else error from None
+        with open(lock, encoding="utf-8") as file:
+            return file.read()
+
+    def lock(self, python: str, requirements: list[str], scratch: str) -> str:
+        """The same in the form of PEP 751, which names sources too. Runs code of packages."""
+        wanted, lock = os.path.join(scratch, "requirements.in"), os.path.join(scratch, "pylock.toml")
+        with open(wanted, "w", encoding="utf-8") as file:
+            file.write("".join(line + "\n" for line in requirements))
         self._run(
-            *("pip", "compile", "--python", python, "--no-build", "--generate-hashes"),
+            *("pip", "compile", "--python", python, "--format", "pylock.toml"),
             *("--no-header", "--no-annotate", "--output-file", lock, wanted),
-            *(["--offline"] if offline else []),
-            UV_HTTP_RETRIES=str(retries),
         )
         with open(lock, encoding="utf-8") as file:
             return file.read()
+
+    def build(self, python: str, source: str, folder: str) -> str:
+        """The wheel of the source distribution at ``source``, in ``folder``. Runs code of packages."""
+        self._run("build", "--wheel", "--python", python, "--out-dir", folder, source)
+        wheels = [name for name in os.listdir(folder) if name.endswith(".whl")]
+        if len(wheels) != 1:
+            raise InstallerFailed(f"error: building {os.path.basename(source)} made no wheel")
+        return os.path.join(folder, wheels[0])
 
     def make(self, python: str, folder: str) -> None:
         """An environment without packages."""
@@ -126,14 +158,20 @@ class Installer:
             *("--python", python, "python", "-c", ""),
         )
 
-    def install(self, python: str, lock: str, scratch: str) -> None:
-        """Put what ``lock`` names into the environment of ``python``, by links into the cache."""
+    def private(self, cache: str) -> "Installer":
+        """The same with a ``cache`` of its own."""
+        return Installer(cache, self._tell, self._uv, self._settings)
+
+    def install(self, python: str, lock: str, scratch: str, wheels: str | None = None) -> None:
+        """Put what ``lock`` names into the environment of ``python``, by links into the cache; from the folder
+        ``wheels``, too."""
         path = os.path.join(scratch, "lock.txt")
         with open(path, "w", encoding="utf-8") as file:
             file.write(lock)
         self._run(
             *("pip", "install", "--python", python, "--no-build", "--no-deps", "--require-hashes"),
             *("--link-mode", "hardlink", "--requirements", path),
+            *(("--find-links", wheels) if wheels else ()),
         )
 
     def _run(self, *arguments: str, **variables: str) -> None:
@@ -142,7 +180,7 @@ class Installer:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env=self._environment() | variables,
+            env=self.variables() | variables,
         )
         said = bytearray()
         assert process.stderr is not None
@@ -164,7 +202,8 @@ class Installer:
         for match in _DOWNLOADING.finditer(text):
             self._tell(f"downloading {match[1]} ({match[2]} {match[3]})")
 
-    def _environment(self) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
+        """All that uv finds in its environment."""
         return {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": "/tmp",

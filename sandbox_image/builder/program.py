@@ -17,8 +17,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+from .built import MAX_BUILT_BYTES, BuildRefused, Built
 from .bytecode import compile_modules, existing, share
-from .installer import RETRIES, UV, Installer, InstallerFailed, InstallerKilled, Settings
+from .installer import RETRIES, UV, Installer, InstallerFailed, InstallerKilled, NeedsSource, Settings
 from .room import Room, size_of
 from .store import Environment, Resolution, Store
 from .warming import Warming, is_unreachable
@@ -52,7 +53,7 @@ class Request:
     """What to build. A resolution older than ``resolution_seconds`` is made again unless all is pinned.
 
     The store may take ``store_bytes``; ``used`` are environments that the server gave to runs without asking
-    here, and how many seconds ago.
+    here, and how many seconds ago. ``is_from_source``: what a build sandbox made of it follows in the next line.
     """
 
     python: str
@@ -62,6 +63,7 @@ class Request:
     store_bytes: int = 10 * 1024**3
     used: dict[str, float] = field(default_factory=dict)
     installer: Settings = field(default_factory=Settings)
+    is_from_source: bool = False
 
     @property
     def is_pinned(self) -> bool:
@@ -85,6 +87,7 @@ class Request:
                 "store_bytes": int(store_bytes),
                 "used": dict(used),
                 "installer": installer,
+                "from_source": bool(from_source),
             } if all(isinstance(one, str) and one.isprintable() for one in requirements):
                 if task in TASKS and (requirements or task in ("warm", "trim")):
                     return cls(
@@ -95,6 +98,7 @@ class Request:
                         store_bytes,
                         _uses(used),
                         Settings.parse(installer),
+                        from_source,
                     )
         raise ValueError("not a request")
 
@@ -122,8 +126,9 @@ class Program:
         self._pythons = pythons
         self._tell = tell
 
-    def answer(self, request: Request) -> dict[str, object]:
-        """The result message for ``request``."""
+    def answer(self, request: Request, built: Built | None = None) -> dict[str, object]:
+        """The result message for ``request``; ``built`` is what was made from sources for it, if that was asked
+        for."""
         room = Room(self._store, request.store_bytes, self._tell)
         try:
             self._store.note_uses(request.used)
@@ -138,7 +143,9 @@ class Program:
                 return self._versions(request, base)
             if request.task == "warm":
                 return self._warmed(request, base, room)
-            return self._built(request, base, room)
+            return self._built(request, base, room, built)
+        except NeedsSource as error:
+            return failed("needs_source", str(error))
         except InstallerFailed as error:
             return failed("installer", str(error))
         except (InstallerKilled, MemoryError):
@@ -149,7 +156,7 @@ class Program:
             raise
 
     def _versions(self, request: Request, base: "Base") -> dict[str, object]:
-        with self._resolved(request, base) as (resolution, _):
+        with self._resolved(request, base, None) as (resolution, _):
             return {"type": "resolved", "packages": locked_packages(resolution.lock)}
 
     def _warmed(self, request: Request, base: "Base", room: Room) -> dict[str, object]:
@@ -159,17 +166,17 @@ class Program:
         if not left:
             return {"type": "warmed", "package": "", "left": 0}
         try:
-            self._built(replace(request, requirements=left[:1]), base, room)
+            self._built(replace(request, requirements=left[:1]), base, room, None)
         except InstallerFailed as error:
             if is_unreachable(str(error)):
                 raise  # another day
         warming.note(left[0])
         return {"type": "warmed", "package": left[0], "left": len(left) - 1}
 
-    def _built(self, request: Request, base: "Base", room: Room) -> dict[str, object]:
+    def _built(self, request: Request, base: "Base", room: Room, built: Built | None) -> dict[str, object]:
         """The environment, with what was not used for a long time out of its way if the disk is full."""
         try:
-            answer = self._build(request, base)
+            answer = self._build(request, base, built)
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 raise
@@ -177,7 +184,7 @@ class Program:
             if not room.make():
                 raise
             try:
-                answer = self._build(request, base)
+                answer = self._build(request, base, built)
             except BaseException:
                 room.tidy()
                 raise
@@ -185,17 +192,20 @@ class Program:
             room.keep()
         return answer
 
-    def _build(self, request: Request, base: "Base") -> dict[str, object]:
-        with self._resolved(request, base) as (found, is_remembered):
+    def _build(self, request: Request, base: "Base", built: Built | None) -> dict[str, object]:
+        key = request.key(base)
+        with self._resolved(request, base, built) as (found, is_remembered):
             resolution = found
             try:
-                environment, reused = self._environment(base, resolution)
+                environment, reused = self._environment(base, key, resolution, built)
             except InstallerFailed:
-                if not is_remembered:
+                if not is_remembered or built is not None:
                     raise
                 # A file may have left the index since: once more, with what it has now.
                 resolution = self._resolve(request, base)
-                environment, reused = self._environment(base, resolution)
+                environment, reused = self._environment(base, key, resolution, built)
+            if resolution.is_built:
+                self._store.remember(key, resolution)
         return {
             "type": "built",
             "id": environment.id,
@@ -205,22 +215,33 @@ class Program:
         }
 
     @contextlib.contextmanager
-    def _resolved(self, request: Request, base: "Base") -> Iterator[tuple[Resolution, bool]]:
+    def _resolved(
+        self, request: Request, base: "Base", built: Built | None
+    ) -> Iterator[tuple[Resolution, bool]]:
         """What the request leads to, and whether that was known already; nobody else is at it meanwhile."""
         key = request.key(base)
         with self._store.cache_in_use(self._tell_wait), self._store.locked(key, self._tell_wait):
             remembered = self._store.resolution(key)
-            resolution = self._fresh(request, base, remembered)
+            resolution = self._fresh(request, base, remembered, built)
             yield resolution, resolution is remembered and not resolution.is_stale
 
     def _tell_wait(self) -> None:
         self._tell("waiting for another server that installs the same")
 
-    def _fresh(self, request: Request, base: "Base", remembered: Resolution | None) -> Resolution:
+    def _fresh(
+        self, request: Request, base: "Base", remembered: Resolution | None, built: Built | None
+    ) -> Resolution:
         if remembered is not None:
             age = time.time() - remembered.resolved_at
-            if request.is_pinned or 0 <= age < request.resolution_seconds:
+            is_fresh = request.is_pinned or 0 <= age < request.resolution_seconds
+            # What was built can't be made again from its lock.
+            if is_fresh and (
+                not remembered.is_built
+                or self._store.environment(_key_of(base, request.key(base), remembered))
+            ):
                 return remembered
+        if built is not None:
+            return Resolution(built.lock, time.time(), is_built=True)
         try:
             return self._resolve(request, base, FEW_RETRIES if remembered else RETRIES)
         except InstallerFailed as error:
@@ -247,9 +268,11 @@ class Program:
             raise failure from None
         return Resolution(lock, 0.0)
 
-    def _environment(self, base: "Base", resolution: Resolution) -> tuple[Environment, bool]:
+    def _environment(
+        self, base: "Base", request_key: str, resolution: Resolution, built: Built | None
+    ) -> tuple[Environment, bool]:
         """The environment for a lock, and whether it was there already."""
-        key = digest("environment", base.fingerprint, resolution.lock)
+        key = _key_of(base, request_key, resolution)
         if found := self._store.environment(key):
             return found, True
         with self._store.locked(key, self._tell_wait):
@@ -257,12 +280,28 @@ class Program:
                 return found, True
             name = secrets.token_hex(16)  # that nobody can guess: scripts can enter what they know by name
             with self._store.building(name):
-                packages = self._make(base, name, resolution.lock)
+                if not resolution.is_built:
+                    packages = self._make(base, name, resolution.lock, self._installer)
+                elif built is None:
+                    raise NeedsSource("error: building source distributions is disabled")
+                else:
+                    packages = self._make_from(built, base, name)
                 environment = Environment(name, packages, size_of(self._store.folder_of(name)))
                 self._store.publish(key, environment)
             return environment, False
 
-    def _make(self, base: "Base", name: str, lock: str) -> list[list[str]]:
+    def _make_from(self, built: Built, base: "Base", name: str) -> list[list[str]]:
+        """As :meth:`_make`, with wheels that code of packages made: nothing of them, and nothing that they could
+        overlay, comes into the cache that all share, or shares a file with it."""
+        with self._store.private(name) as folder:
+            wheels, cache = os.path.join(folder, "wheels"), os.path.join(folder, "cache")
+            os.mkdir(wheels)
+            built.write(wheels)
+            return self._make(base, name, built.lock, self._installer.private(cache), wheels)
+
+    def _make(
+        self, base: "Base", name: str, lock: str, installer: Installer, wheels: str | None = None
+    ) -> list[list[str]]:
         """Build at its final place, as paths inside it must be right. Returns what is in it."""
         folder, python = self._store.folder_of(name), self._store.python_of(name)
         self._installer.make(base.python, folder)
@@ -272,14 +311,23 @@ class Program:
                 shutil.copytree(facts, os.path.join(self._store.facts_of(name), os.path.basename(facts)))
         with tempfile.TemporaryDirectory() as scratch:
             self._tell("installing packages")
-            self._installer.install(python, lock, scratch)
+            installer.install(python, lock, scratch, wheels)
         self._tell("compiling")
         site = os.path.join(folder, "lib", f"python{base.version}", "site-packages")
         brought = existing(site)
         compile_modules(base.python, site)
-        share(site, self._store.cache, brought, f"cpython-{base.version.replace('.', '')}")
+        if wheels is None:
+            share(site, self._store.cache, brought, f"cpython-{base.version.replace('.', '')}")
         self._store.check_free(LEAST_FREE_BYTES)
         return packages_in(site)
+
+
+def _key_of(base: "Base", request_key: str, resolution: Resolution) -> str:
+    """The name of an environment. One with a lock alone is shared by all requests that lead to it; one that was
+    built belongs to its request, or a package could make one that others are given."""
+    if resolution.is_built:
+        return digest("built environment", request_key, resolution.lock)
+    return digest("environment", base.fingerprint, resolution.lock)
 
 
 @dataclass(frozen=True)
@@ -353,10 +401,11 @@ def main(argv: list[str]) -> None:
     os.umask(0o022)
     options = dict(zip(argv[::2], argv[1::2], strict=True))
     try:
-        request = Request.parse(_read_line())
+        request = Request.parse(read_line())
+        built = Built.parse(read_line(MAX_BUILT_BYTES)) if request.is_from_source else None
         if request.task == "warm":
             os.nice(LEAST_PRIORITY)
-        threading.Thread(target=end_with_stdin, daemon=True).start()
+        end_with_stdin_in_background()
         store = Store("/store", one_user="--one-user" in options)
         store.sweep()
 
@@ -368,18 +417,29 @@ def main(argv: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             settings = request.installer.environment(folder)
             installer = Installer(store.cache, tell, options.get("--uv", UV), settings)
-            say(Program(store, installer, pythons, tell).answer(request))
+            say(Program(store, installer, pythons, tell).answer(request, built))
+    except BuildRefused as refused:
+        say(failed(refused.cause, refused.text))
     except BaseException as error:  # noqa: BLE001 - the server is told whatever it is
         traceback.print_exc()
         say(failed("fault", f"{type(error).__name__}: {error}"))
         os._exit(70)
 
 
-def _read_line() -> bytes:
-    data = b""
+def end_with_stdin_in_background() -> None:
+    """As :func:`end_with_stdin`, from now on."""
+    threading.Thread(target=end_with_stdin, daemon=True).start()
+
+
+def read_line(most: int = MAX_REQUEST_BYTES) -> bytes:
+    """The next line of stdin, of at most so many bytes; what follows it stays unread.
+
+    Raises ``ValueError`` when there is none.
+    """
+    data = bytearray()
     while not data.endswith(b"\n"):
-        piece = os.read(0, 65536)
+        piece = sys.stdin.buffer.readline(65536)
         data += piece
-        if not piece or len(data) > MAX_REQUEST_BYTES:
+        if not piece or len(data) > most:
             raise ValueError("no request")
-    return data
+    return bytes(data)

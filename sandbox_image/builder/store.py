@@ -11,6 +11,7 @@
                               lives, however it ends; its time is the last use's
     /store/facts       0700   what uv knows of each environment's Python, for sandboxes to begin with; apart from
                               the environments, in which packages can put files anywhere
+    /store/private     0700   a cache and wheels for each environment from sources, gone once that is whole
     /store/envs        0711   one folder for each environment, with a name that nobody can guess
 
 Where all of them are one user, sandboxes see the last three alone, which are 0311: not even their owner can list
@@ -51,6 +52,8 @@ class Resolution:
     lock: str
     resolved_at: float
     is_stale: bool = False
+    is_built: bool = False
+    """Something in it was built from its source: what a build made is good for its own request alone."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Store:
         self._envs = os.path.join(root, "envs")
         self._facts = os.path.join(root, "facts")
         self._index = os.path.join(root, "index")
+        self._private = os.path.join(root, "private")
         _folder(root, 0o711)
         _folder(self.cache, 0o700)
         _folder(self._index, 0o700)
@@ -88,6 +92,7 @@ class Store:
             _folder(os.path.join(self._index, name), 0o700)
         _folder(self._facts, 0o311 if one_user else 0o700)
         _folder(os.path.join(root, "leases"), 0o311 if one_user else 0o700)
+        _folder(self._private, 0o700)
         _folder(self._envs, 0o311 if one_user else 0o711)
 
     def locked(self, key: str, on_wait: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
@@ -100,12 +105,16 @@ class Store:
         """What ``request`` led to the last time."""
         record = read_record(self._path("requests", request + ".json"))
         match record:
-            case {"lock": str(lock), "resolved_at": int() | float() as at}:
-                return Resolution(lock, float(at))
+            case {"lock": str(lock), "resolved_at": int() | float() as at, "is_built": bool(is_built)}:
+                return Resolution(lock, float(at), is_built=is_built)
         return None
 
     def remember(self, request: str, resolution: Resolution) -> None:
-        record: dict[str, object] = {"lock": resolution.lock, "resolved_at": resolution.resolved_at}
+        record: dict[str, object] = {
+            "lock": resolution.lock,
+            "resolved_at": resolution.resolved_at,
+            "is_built": resolution.is_built,
+        }
         write_record(self._path("requests", request + ".json"), record)
 
     # -- environments --------------------------------------------------------------------------------
@@ -185,6 +194,16 @@ class Store:
 
     def python_of(self, name: str) -> str:
         return os.path.join(self._envs, name, "bin", "python")
+
+    @contextlib.contextmanager
+    def private(self, name: str) -> Iterator[str]:
+        """A folder on the store's disk that nothing else uses, while an environment is being built."""
+        folder = os.path.join(self._private, name)
+        os.mkdir(folder, 0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     @contextlib.contextmanager
     def building(self, name: str) -> Iterator[None]:
@@ -281,7 +300,7 @@ class Store:
         return any(name == whole for _, whole, _ in self._records())
 
     def _remove(self, name: str) -> None:
-        for folder in (self.folder_of(name), self.facts_of(name)):
+        for folder in (self.folder_of(name), self.facts_of(name), os.path.join(self._private, name)):
             shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._lease(name))

@@ -37,6 +37,13 @@ class PullPolicy(StrEnum):
     NEVER = "never"
 
 
+class SourceBuilds(StrEnum):
+    """Whether packages without a wheel are built from their source."""
+
+    ALLOW = "allow"
+    REFUSE = "refuse"
+
+
 class LogLevel(StrEnum):
     """How much is told on stderr."""
 

@@ -32,6 +32,7 @@ from python_exec_sandbox.setting_values import (
     LogLevel,
     Network,
     PullPolicy,
+    SourceBuilds,
     between,
     cutoff,
     empty_is_none,
@@ -141,6 +142,12 @@ class Settings(BaseSettings):
     )
     exclude_newer: Annotated[OptionalText, Cutoff, Flag(Group.SCRIPTS, "WHEN", "uv's own")] = Field(
         None, description='only packages older than a date ("2026-05-01") or a time ("7 days")'
+    )
+
+    source_builds: Annotated[
+        SourceBuilds, BeforeValidator(lower_case), Flag(Group.SCRIPTS, "WHEN", "allow")
+    ] = Field(
+        SourceBuilds.ALLOW, description="what has no wheel: allow its build, in a sandbox, or refuse it"
     )
 
     sandbox_backend: Annotated[

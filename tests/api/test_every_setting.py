@@ -24,6 +24,7 @@ from python_exec_sandbox.drivers.docker.options import DockerOptions
 from python_exec_sandbox.drivers.unsandboxed.driver import UnsandboxedDriver
 from python_exec_sandbox.errors import SandboxError
 from python_exec_sandbox.logs import configure_logging
+from python_exec_sandbox.model.environment import BuildFailed, BuildFault
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.result import OutputStream, RunReport, StopReason
 from python_exec_sandbox.pool.config import PoolConfig
@@ -33,7 +34,7 @@ from python_exec_sandbox.run.records import RunRequest, RunResult
 from python_exec_sandbox.setting_sources import load_settings
 from python_exec_sandbox.settings import Settings
 from tests.drivers.docker.test_driver import FIT, until_hung_up
-from tests.support.fake_builder import FakeBuilder
+from tests.support.fake_builder import Build, FakeBuilder
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_serving import open_obedient
 
@@ -208,6 +209,13 @@ async def whether_packages_come_ahead(settings: Settings) -> object:
     return backends.package_warm_up(settings, store, stats) is not None
 
 
+async def what_a_builder_is_asked_for_a_source(settings: Settings) -> object:
+    builder = FakeBuilder(Build(BuildFailed(BuildFault.NEEDS_SOURCE)))
+    async with backends.environment_store(settings, builder) as store:
+        await store.obtain("3.13", ("six",), 10, lambda _: None)
+    return [request.source for request in builder.requests]
+
+
 async def what_runs_scripts(settings: Settings) -> object:
     async with backends.open_backend(settings, warm=False) as opened:
         return type(opened.executor)
@@ -253,6 +261,7 @@ ROWS = {
     "index_url": Row("https://packages.example/simple/", what_a_builder_is_asked),
     "extra_index_url": Row("https://packages.example/more/", what_a_builder_is_asked),
     "exclude_newer": Row("2026-05-01", what_a_builder_is_asked),
+    "source_builds": Row("refuse", what_a_builder_is_asked_for_a_source),
     "store": Row("other-store", host("Mounts"), OWN_IMAGE),
     "store_size": Row("1GiB", what_a_builder_is_asked),
     "sandbox_backend": Row("none", what_runs_scripts, NOWHERE),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.installer import Installer, InstallerFailed, InstallerKilled, Settings
+from builder.installer import Installer, InstallerFailed, InstallerKilled, NeedsSource, Settings
 
 
 def installer(tmp_path: Path, script: str, told: list[str] | None = None) -> Installer:
@@ -99,3 +99,28 @@ def test_wheels_only_when_resolving_and_when_installing(tmp_path: Path, step: st
     arguments = (tmp_path / "arguments").read_text().split()
     assert "--no-build" in arguments
     assert "--compile-bytecode" not in arguments, "that would run the environment's Python, and so .pth files"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Because docopt==0.6.2 has no usable wheels and you require docopt==0.6.2",
+        "cause: Building source distributions for `x` is disabled",
+        "hint: Wheels are required for `srconly` because building from source is disabled for all packages",
+    ],
+)
+def test_what_would_have_to_be_built_is_told_from_other_failures(tmp_path: Path, said: str) -> None:
+    uv = installer(tmp_path, f"cat >&2 <<'END'\nerror: {said}\nEND\nexit 1")
+    with pytest.raises(NeedsSource, match="error: "):
+        uv.resolve("python", ["six"], str(tmp_path))
+    with pytest.raises(InstallerFailed) as caught:
+        installer(tmp_path, "echo 'error: no such version' >&2; exit 1").resolve(
+            "python", ["six"], str(tmp_path)
+        )
+    assert not isinstance(caught.value, NeedsSource)
+
+
+def test_a_build_that_makes_no_wheel_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InstallerFailed, match=r"x-1\.tar\.gz made no wheel"):
+        installer(tmp_path, "exit 0").build("python", "/x-1.tar.gz", str(tmp_path / "out"))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.installer import InstallerFailed, InstallerKilled, Settings
+from builder.built import Built
+from builder.installer import InstallerFailed, InstallerKilled, NeedsSource, Settings
 from builder.program import OFFLINE_SECONDS, Base, Program, Request
 from builder.store import Store
 
@@ -23,6 +24,8 @@ class FakeInstaller:
         self.calls: list[str] = []
         self.retries: list[int] = []
         self.fail: dict[str, Exception] = {}
+        self.caches: list[str] = []
+        self.wheels: list[list[str]] = []
 
     def _called(self, what: str) -> None:
         self.calls.append(what)
@@ -56,8 +59,14 @@ class FakeInstaller:
         facts.mkdir(parents=True)
         (facts / "bb.msgpack").write_bytes(b"facts")
 
-    def install(self, python: str, lock: str, scratch: str) -> None:
+    def private(self, cache: str) -> "FakeInstaller":
+        os.mkdir(cache)
+        self.caches.append(cache)
+        return self
+
+    def install(self, python: str, lock: str, scratch: str, wheels: str | None = None) -> None:
         self._called("install")
+        self.wheels.append(os.listdir(wheels) if wheels else [])
         site = Path(python).parent.parent / "lib" / f"python{PYTHON}" / "site-packages"
         (site / "six-1.17.0.dist-info").mkdir()
         (site / "six.py").write_text("x = 1\n")
@@ -78,9 +87,11 @@ Ask = Callable[..., dict[str, object]]
 
 @pytest.fixture
 def ask(store: Store, installer: FakeInstaller) -> Ask:
-    def ask(*requirements: str, seconds: float = 3600.0, python: str = PYTHON) -> dict[str, object]:
+    def ask(
+        *requirements: str, seconds: float = 3600.0, python: str = PYTHON, built: Built | None = None
+    ) -> dict[str, object]:
         program = Program(store, installer, {PYTHON: sys.executable}, lambda words: None)  # type: ignore[arg-type]  # a fake
-        return program.answer(Request(python, sorted(requirements) or ["six"], seconds))
+        return program.answer(Request(python, sorted(requirements) or ["six"], seconds), built)
 
     return ask
 
@@ -357,6 +368,7 @@ ASKED = {
     "store_bytes": 1,
     "used": {},
     "installer": NONE,
+    "from_source": False,
 }
 
 
@@ -385,3 +397,55 @@ def test_a_request_is_read_as_it_was_sent() -> None:
 def test_what_is_no_request_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         Request.parse(line)
+
+
+BUILT = Built(("six==1.17.0 --hash=sha256:00",), {"x-1.0-py3-none-any.whl": b"wheel"})
+
+
+def test_what_needs_a_build_is_told_from_other_failures(ask: Ask, installer: FakeInstaller) -> None:
+    installer.fail["resolve"] = NeedsSource("error: no usable wheels")
+    assert ask() == {"type": "failed", "cause": "needs_source", "text": "error: no usable wheels"}
+
+
+def test_what_was_built_is_installed_once_with_a_cache_of_its_own(
+    ask: Ask, store: Store, installer: FakeInstaller
+) -> None:
+    first = ask("x", built=BUILT)
+    assert (first["type"], first["reused"]) == ("built", False)
+    assert installer.wheels == [["x-1.0-py3-none-any.whl"]]
+    assert not os.path.exists(installer.caches[0])
+    assert os.listdir(os.path.join(store.root, "private")) == []
+    assert "resolve" not in installer.calls
+    again = ask("x")
+    assert (again["id"], again["reused"]) == (first["id"], True)
+
+
+def test_what_was_built_is_for_its_own_request_alone(ask: Ask, installer: FakeInstaller) -> None:
+    first = ask("x", built=BUILT)
+    installer.locks = [BUILT.lock]
+    assert ask("y")["id"] != first["id"], "even where the same lock is claimed"
+    assert ask("z", built=BUILT)["id"] != first["id"]
+
+
+def test_what_was_built_and_is_gone_is_built_again(ask: Ask, store: Store, installer: FakeInstaller) -> None:
+    first = ask("x==1", built=BUILT)
+    os.unlink(store.python_of(str(first["id"])))
+    installer.fail["resolve"] = NeedsSource("error: no usable wheels")
+    assert ask("x==1")["cause"] == "needs_source"
+    assert ask("x==1", built=BUILT)["id"] != first["id"]
+
+
+def test_what_was_built_grows_old_like_everything_else(ask: Ask, installer: FakeInstaller) -> None:
+    ask("x", built=BUILT, seconds=0.0)
+    installer.fail["resolve"] = NeedsSource("error: no usable wheels")
+    assert ask("x", seconds=0.0)["cause"] == "needs_source"
+
+
+def test_a_wheel_that_cannot_be_installed_leaves_nothing(
+    ask: Ask, store: Store, installer: FakeInstaller
+) -> None:
+    installer.fail["install"] = InstallerFailed("error: the wheel is invalid")
+    assert ask("x", built=BUILT)["cause"] == "installer"
+    for folder in ("envs", "facts", "private"):
+        assert os.listdir(os.path.join(store.root, folder)) == []
+    assert store.sweep() == 0

@@ -338,3 +338,41 @@ async def test_what_cannot_be_followed_is_told_once(caplog: pytest.LogCaptureFix
             await obtain(store)
             await obtain(store, ("other",))
     assert [record.getMessage() for record in caplog.records] == ["not https://****@packages.example/simple/"]
+
+
+NEEDS_SOURCE = BuildFailed(BuildFault.NEEDS_SOURCE, "error: no usable wheels")
+
+
+async def test_what_has_no_wheel_is_built_without_credentials_in_what_is_left_of_the_time() -> None:
+    builder = FakeBuilder(Build(NEEDS_SOURCE), Build(built(7)))
+    indexes = Indexes(
+        (Index(SECRET),),
+        proxies=(
+            ("HTTPS_PROXY", "http://ada:s3cretword@proxy.example"),
+            ("HTTP_PROXY", "http://proxy.example"),
+        ),
+    )
+    words: list[str] = []
+    with anyio.fail_after(BOUND):
+        async with EnvironmentStore(builder, 3600.0, lambda: indexes) as store:
+            found = await store.obtain("3.13", SIX, 60.0, words.append)
+            assert (await obtain(store)).reused
+    assert isinstance(found, Environment)
+    assert found.path == built(7).path
+    assert words == ["building from source, in a sandbox of its own"]
+    first, second = builder.requests
+    assert first.source is None
+    assert second.source is not None
+    assert "s3cret" not in second.source.config + str(second.source.variables)
+    assert "https://packages.example/simple/" in second.source.config
+    assert dict(second.source.variables) == {"HTTP_PROXY": "http://proxy.example"}
+    assert second.installer == first.installer
+    assert 0 < second.install_seconds <= 60.0
+
+
+async def test_source_builds_can_be_off() -> None:
+    builder = FakeBuilder(Build(NEEDS_SOURCE))
+    with anyio.fail_after(BOUND):
+        async with EnvironmentStore(builder, 3600.0, source_builds=False) as store:
+            assert await store.obtain("3.13", SIX, 60.0, silent) == NEEDS_SOURCE
+    assert len(builder.requests) == 1

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.anyio
 
 SIX = Resolved((Package("six", "1.17.0"),))
 NO_WHEEL = BuildFailed(
-    BuildFault.INSTALLER, "error: Because docopt==0.6.2 has no usable wheels and you require docopt==0.6.2."
+    BuildFault.NEEDS_SOURCE,
+    "error: Because docopt==0.6.2 has no usable wheels and you require docopt==0.6.2.",
 )
 
 
@@ -33,15 +34,15 @@ class PlayedStore:
 
 
 async def resolved(
-    outcome: Resolved | BuildFailed | SandboxError, *requirements: str, in_sandbox: bool = True
+    outcome: Resolved | BuildFailed | SandboxError, *requirements: str, source_builds: bool = True
 ) -> Versions:
-    resolver = Resolver(PlayedStore(outcome), 60.0, in_sandbox=in_sandbox)
+    resolver = Resolver(PlayedStore(outcome), 60.0, source_builds=source_builds)
     return await resolver.resolve("3.13", requirements or ("six",), Diary())
 
 
 async def test_versions_come_with_progress_under_the_limit_of_installing() -> None:
     store, diary = PlayedStore(SIX), Diary()
-    versions = await Resolver(store, 60.0, in_sandbox=True).resolve("3.14", ("six",), diary)
+    versions = await Resolver(store, 60.0, source_builds=True).resolve("3.14", ("six",), diary)
     assert versions == Versions(SIX.packages)
     assert store.asked == [("3.14", ("six",), 60.0)]
     assert diary.phases == [
@@ -52,7 +53,7 @@ async def test_versions_come_with_progress_under_the_limit_of_installing() -> No
 
 async def test_without_requirements_nobody_is_asked() -> None:
     store = PlayedStore(SIX)
-    assert await Resolver(store, 60.0, in_sandbox=True).resolve("3.13", (), Diary()) == Versions()
+    assert await Resolver(store, 60.0, source_builds=True).resolve("3.13", (), Diary()) == Versions()
     assert store.asked == []
 
 
@@ -69,7 +70,8 @@ async def test_a_time_limit_is_named() -> None:
 
 async def test_a_package_that_a_run_would_build_is_no_problem_unless_nothing_can_build_it() -> None:
     assert await resolved(NO_WHEEL, "docopt==0.6.2") == Versions(unknown=NEEDS_SOURCE)
-    assert "--network none forbids" in (await resolved(NO_WHEEL, "docopt==0.6.2", in_sandbox=False)).problem
+    off = await resolved(NO_WHEEL, "docopt==0.6.2", source_builds=False)
+    assert "such builds are off here (--source-builds)" in off.problem
 
 
 async def test_without_an_engine_the_cause_is_part_of_the_answer() -> None:

@@ -40,6 +40,7 @@ def test_a_request_is_one_line_of_what_the_builder_needs() -> None:
         "store_bytes": 77,
         "used": {BUILT["id"]: 1.5},
         "installer": {"config": "", "variables": {}, "certificates": ""},
+        "from_source": False,
     }
 
 

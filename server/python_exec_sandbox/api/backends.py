@@ -29,6 +29,7 @@ from python_exec_sandbox.run.executor import Executor
 from python_exec_sandbox.run.records import ExecutorOptions
 from python_exec_sandbox.run.resolving import Resolver
 from python_exec_sandbox.setting_values import Backend as BackendKind
+from python_exec_sandbox.setting_values import SourceBuilds
 from python_exec_sandbox.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -101,7 +102,7 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
             resolver=Resolver(
                 environments,
                 settings.install_timeout,
-                in_sandbox=Network(settings.network) is not Network.NONE,
+                source_builds=settings.source_builds is SourceBuilds.ALLOW,
             ),
         )
         tasks.cancel_scope.cancel()
@@ -124,7 +125,13 @@ def docker_options(settings: Settings) -> DockerOptions:
 
 def environment_store(settings: Settings, builder: Builder) -> EnvironmentStore:
     """The store that ``builder`` fills, as far as one server knows it; not entered yet."""
-    return EnvironmentStore(builder, settings.resolution_ttl, partial(indexes, settings), settings.store_size)
+    return EnvironmentStore(
+        builder,
+        settings.resolution_ttl,
+        partial(indexes, settings),
+        settings.store_size,
+        source_builds=settings.source_builds is SourceBuilds.ALLOW,
+    )
 
 
 def indexes(settings: Settings) -> Indexes:

@@ -15,7 +15,7 @@ _OF_IMAGES = (
 )
 """Settings that only speak of an engine and what lies in it."""
 
-_OF_INSTALLS = ("index_url", "extra_index_url", "exclude_newer")
+_OF_INSTALLS = ("index_url", "extra_index_url", "exclude_newer", "source_builds")
 """Settings of a builder; without one, uv reads its own variables and files."""
 
 

@@ -48,6 +48,16 @@ class Indexes:
         """The same as uv reads it; with all credentials."""
         return InstallerSettings(self._config(), (*self.proxies, *self.timeouts), self.certificates)
 
+    def public(self) -> "Indexes":
+        """The same without anything that has credentials, for where code of packages runs. An index that wants some
+        is asked all the same: to leave it out would take packages of the same names from others."""
+        return replace(
+            self,
+            indexes=tuple(replace(index, url=_without_user(index.url)) for index in self.indexes),
+            find_links=tuple(map(_without_user, self.find_links)),
+            proxies=tuple((name, value) for name, value in self.proxies if "@" not in value),
+        )
+
     def hide(self, text: str) -> str:
         """``text`` without any credentials that are part of these settings, and without any in addresses."""
         for secret in sorted(self._secrets(), key=len, reverse=True):
@@ -95,6 +105,11 @@ def credentials_of(url: str) -> tuple[str, str]:
         return "", ""
     name, _, password = place.rpartition("@")[0].partition(":")
     return name, password
+
+
+def _without_user(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def with_credentials(index: Index, name: str, password: str) -> Index:

@@ -20,6 +20,7 @@ from python_exec_sandbox.errors import DriverError, ProtocolViolation, SandboxEr
 from python_exec_sandbox.model.environment import (
     DEFAULT_STORE_BYTES,
     BuildFailed,
+    BuildFault,
     BuildOutcome,
     BuildRequest,
     BuiltEnvironment,
@@ -47,7 +48,7 @@ class EnvironmentStore:
     """What one server knows of the store that its builder fills.
 
     To be entered; leaving it ends what is being built. ``read_indexes`` reads where packages come from, anew
-    for each build; it may take as long as some files do.
+    for each build; it may take as long as some files do. ``source_builds``: what has no wheel is built.
     """
 
     def __init__(
@@ -56,7 +57,10 @@ class EnvironmentStore:
         resolution_seconds: float,
         read_indexes: Callable[[], Indexes] = Indexes,
         store_bytes: int = DEFAULT_STORE_BYTES,
+        *,
+        source_builds: bool = True,
     ) -> None:
+        self._source_builds = source_builds
         self._builder = builder
         self._read_indexes = read_indexes
         self._told: set[str] = set()
@@ -199,9 +203,18 @@ class EnvironmentStore:
             if note not in self._told:
                 self._told.add(note)
                 logger.warning("%s", indexes.hide(note))
-        outcome = await self._builder.build(
-            replace(request, installer=indexes.for_uv()), lambda words: say(indexes.hide(words))
-        )
+
+        def tell(words: str) -> None:
+            say(indexes.hide(words))
+
+        began = anyio.current_time()
+        request = replace(request, installer=indexes.for_uv())
+        outcome = await self._builder.build(request, tell)
+        if request.task is Task.BUILD and self._source_builds and _needs_source(outcome):
+            tell("building from source, in a sandbox of its own")
+            left = request.install_seconds - (anyio.current_time() - began)
+            source = replace(request, source=indexes.public().for_uv(), install_seconds=max(left, 0.0))
+            outcome = await self._builder.build(source, tell)
         return (
             replace(outcome, text=indexes.hide(outcome.text)) if isinstance(outcome, BuildFailed) else outcome
         )
@@ -238,3 +251,7 @@ def _environment(outcome: BuildOutcome) -> BuiltEnvironment | BuildFailed:
 
 def _another_answer() -> ProtocolViolation:
     return ProtocolViolation("the builder answered something else than it was asked")
+
+
+def _needs_source(outcome: BuildOutcome) -> bool:
+    return isinstance(outcome, BuildFailed) and outcome.fault is BuildFault.NEEDS_SOURCE

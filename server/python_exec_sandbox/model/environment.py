@@ -50,6 +50,9 @@ class BuildRequest:
     store_bytes: int = DEFAULT_STORE_BYTES
     used: tuple[tuple[str, float], ...] = ()
     installer: InstallerSettings = InstallerSettings()
+    source: InstallerSettings | None = None
+    """If given, what has no wheel is built from its source, in a sandbox of its own that gets these settings;
+    they have no credentials, as code of packages runs there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class BuildFault(StrEnum):
     INSTALLER = "installer"
     """The installer gave up; the text is its own."""
     NEEDS_SOURCE = "needs_source"
-    """A package would have to be built from its source, and there is no place for that."""
+    """A package would have to be built from its source, which was not asked for or can't be done."""
     TIME = "time"
     MEMORY = "memory"
     NO_ROOM = "no_room"

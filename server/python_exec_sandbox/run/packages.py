@@ -4,10 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from python_exec_sandbox.environments.records import Environment
-from python_exec_sandbox.model.environment import BuildFailed, BuildFault
+from python_exec_sandbox.model.environment import BuildFailed
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.result import Phase
-from python_exec_sandbox.run import uv_text
 from python_exec_sandbox.run.records import RunListener
 
 
@@ -64,9 +63,6 @@ class Packages:
         found = await self._environments.obtain(job.python, job.requirements, job.limits.install_seconds, say)
         if isinstance(found, Environment):
             return Installed(replace(job, requirements=(), environment=found.path), found)
-        if found.fault is BuildFault.INSTALLER and uv_text.needs_source(found.text):
-            # What a build runs is code of packages: that must not happen where the store can be written.
-            return Installed(job) if self._in_sandbox else replace(found, fault=BuildFault.NEEDS_SOURCE)
         return found
 
     def forget(self, installed: Installed) -> None:

@@ -7,14 +7,13 @@ from python_exec_sandbox.errors import SandboxError
 from python_exec_sandbox.model.environment import BuildFailed, BuildFault, Package, Resolved
 from python_exec_sandbox.model.limits import RunLimits
 from python_exec_sandbox.model.result import Phase
-from python_exec_sandbox.run import uv_text
 from python_exec_sandbox.run.packages import Say, few
 from python_exec_sandbox.run.records import RunListener
 from python_exec_sandbox.run.verdict import DID_NOT_START, judge_build
 
 NEEDS_SOURCE = (
     "A package of this set has no ready-built wheel, so that its versions can only be told by running code of packages:"
-    " a run builds it in its sandbox"
+    " a run builds it in a sandbox"
 )
 
 
@@ -38,12 +37,14 @@ class Versions:
 
 
 class Resolver:
-    """Asks the store for versions. ``in_sandbox``: whether a sandbox could build what has no wheel."""
+    """Asks the store for versions. ``source_builds``: a run builds what has no wheel."""
 
-    def __init__(self, environments: ResolvesVersions, install_seconds: float, *, in_sandbox: bool) -> None:
+    def __init__(
+        self, environments: ResolvesVersions, install_seconds: float, *, source_builds: bool
+    ) -> None:
         self._environments = environments
         self._install_seconds = install_seconds
-        self._in_sandbox = in_sandbox
+        self._source_builds = source_builds
 
     async def resolve(self, python: str, requirements: tuple[str, ...], listener: RunListener) -> Versions:
         """The versions of canonical PEP 508 lines; whatever fails is part of the answer."""
@@ -60,10 +61,8 @@ class Resolver:
             return Versions(unknown=str(error))
         if isinstance(found, Resolved):
             return Versions(found.packages)
-        if found.fault is BuildFault.INSTALLER and uv_text.needs_source(found.text):
-            if self._in_sandbox:
-                return Versions(unknown=NEEDS_SOURCE)
-            found = BuildFailed(BuildFault.NEEDS_SOURCE, found.text)
+        if found.fault is BuildFault.NEEDS_SOURCE and self._source_builds:
+            return Versions(unknown=NEEDS_SOURCE)
         limits = RunLimits(run_seconds=self._install_seconds, install_seconds=self._install_seconds)
         sentence = judge_build(found, limits, requirements).sentence
         return Versions(problem=sentence.removeprefix(DID_NOT_START).strip())

@@ -28,11 +28,6 @@ _OTHER_PYTHON = re.compile(
     r"because (?:all versions of )?(\S+?) (?:has|have) no wheels with a matching", re.IGNORECASE
 )
 _HASH = re.compile(r"hash mismatch", re.IGNORECASE)
-_NEEDS_SOURCE = re.compile(
-    r"has no usable wheels|have no usable wheels|building source distributions[^\n]* is disabled"
-    r"|hint: wheels are required for",
-    re.IGNORECASE,
-)
 _NO_ROOM = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 _UNTRUSTED = re.compile(
     r"unknownissuer|invalid peer certificate|certificate verify failed|self-signed certificate", re.IGNORECASE
@@ -70,11 +65,6 @@ def shorten(text: str) -> str:
 def names_no_room(text: str) -> bool:
     """Whether ``text`` says that packages found no room."""
     return bool(_NO_ROOM.search(text[-LOOKED_AT_CHARACTERS:]))
-
-
-def needs_source(text: str) -> bool:
-    """Whether ``text``, said under orders to build nothing, says that something would have to be built."""
-    return bool(_NEEDS_SOURCE.search(text[-LOOKED_AT_CHARACTERS:]))
 
 
 def advice(text: str, requirements: Sequence[str] = ()) -> str:

@@ -18,7 +18,7 @@ from python_exec_sandbox.stream.clean import clean_text
 
 MAX_DETAIL_CHARACTERS = 300
 
-NO_BUILDS = "Building it from its source would need a network in the sandbox, which --network none forbids."
+NO_BUILDS = "It would have to be built from its source, and such builds are off here (--source-builds)."
 
 DID_NOT_START = "The script did not start."
 

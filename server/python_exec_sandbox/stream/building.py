@@ -5,14 +5,17 @@ from     type      other keys
 =======  ========  ================================================================================
 server   (none)    task: "build" | "resolve" | "warm" | "trim", python: str, requirements: [str],
                    resolution_seconds: float, store_bytes: int, used: {id: seconds ago}, installer: {config:
-                   str, variables: {str: str}, certificates: str}; the one request
+                   str, variables: {str: str}, certificates: str}, from_source: bool; the one request. With
+                   from_source, the line of a build sandbox (``sandbox_image/builder/built.py``) follows,
+                   which the server passes on as it is
 builder  progress  words: str
 builder  built     id: 32 hexadecimal digits, reused: bool, packages: [[name, version]],
                    fresh_seconds: float|null; the last message
 builder  resolved  packages: [[name, version]]; the last message
 builder  warmed    package: str, left: int; the last message
 builder  trimmed   freed: int; the last message
-builder  failed    cause: "installer" | "memory" | "no_room" | "fault", text: str; the last message
+builder  failed    cause: "installer" | "needs_source" | "memory" | "no_room" | "fault", text: str; the last
+                   message
 =======  ========  ================================================================================
 """
 
@@ -65,6 +68,7 @@ def request_line(request: BuildRequest) -> bytes:
             "variables": dict(request.installer.variables),
             "certificates": request.installer.certificates,
         },
+        "from_source": request.source is not None,
     }
     return json.dumps(message).encode() + b"\n"
 
@@ -102,7 +106,7 @@ def parse_message(message: Mapping[str, object]) -> Progress | BuildOutcome:
     raise ProtocolViolation("the builder said something that no builder says")
 
 
-_CAUSES = frozenset(BuildFault) - {BuildFault.TIME, BuildFault.NEEDS_SOURCE}
+_CAUSES = frozenset(BuildFault) - {BuildFault.TIME}
 
 
 def _package(found: object) -> Package:

@@ -20,6 +20,7 @@ from python_exec_sandbox.model.environment import (
     BuildOutcome,
     BuildRequest,
     BuiltEnvironment,
+    InstallerSettings,
     Package,
     Task,
     Warmed,
@@ -235,3 +236,110 @@ def test_what_a_builder_is_made_from_changes_only_on_purpose() -> None:
     assert host["PidsLimit"] == 512
     assert host["LogConfig"] == {"Type": "none", "Config": {}}
     assert host["Runtime"] == "runsc"
+
+
+SOURCE = replace(
+    REQUEST, installer=InstallerSettings("secret = true"), source=InstallerSettings("public = true")
+)
+
+
+def lines_of(end: RunnerEnd, count: int) -> list[bytes]:
+    data = b""
+    while data.count(b"\n") < count and (piece := end.receive()):
+        data += piece
+    return data.splitlines()
+
+
+async def test_what_a_build_sandbox_says_goes_to_the_builder_unread_and_both_are_gone(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    heard: dict[str, list[bytes]] = {}
+    bodies: dict[str, dict[str, object]] = {}
+
+    def play(end: RunnerEnd) -> None:
+        (command,) = end.container.body["Cmd"]
+        bodies[command] = end.container.body
+        if command == "build-source":
+            heard[command] = lines_of(end, 1)
+            end.send(b"whatever ")
+            end.send(b"it is\nand more")
+        else:
+            heard[command] = lines_of(end, 2)
+            end.send(json.dumps(BUILT).encode() + b"\n")
+        while end.receive():
+            pass
+        end.engine.end_container(end.container, 0)
+
+    engine.player = play
+    with anyio.fail_after(BOUND):
+        outcome = await driver.build(SOURCE, lambda words: None)
+    assert isinstance(outcome, BuiltEnvironment)
+    assert json.loads(heard["build-source"][0])["installer"]["config"] == "public = true"
+    request, passed_on = heard["build"]
+    assert json.loads(request)["installer"]["config"] == "secret = true"
+    assert json.loads(request)["from_source"] is True
+    assert passed_on == b"whatever it is"
+    host = bodies["build-source"]["HostConfig"]
+    assert isinstance(host, dict)
+    assert host["Mounts"] == []
+    assert host["CapDrop"] == ["ALL"]
+    assert bodies["build-source"]["User"] != "0:0"
+    await until_gone(engine)
+
+
+@pytest.mark.parametrize(
+    ("sent", "causes", "fault"),
+    [
+        (b"", ("oom",), BuildFault.MEMORY),
+        (b"", (), BuildFault.FAULT),
+        (b"half a line", ("oom",), BuildFault.MEMORY),
+    ],
+)
+async def test_a_build_sandbox_that_dies_is_explained(
+    engine: FakeEngine, driver: DockerDriver, sent: bytes, causes: tuple[str, ...], fault: BuildFault
+) -> None:
+    def play(end: RunnerEnd) -> None:
+        lines_of(end, 1)
+        if end.container.body["Cmd"] == ["build-source"]:
+            end.send(sent)
+            end.engine.end_container(end.container, 137, *causes)
+            return
+        while end.receive():
+            pass
+
+    engine.player = play
+    with anyio.fail_after(BOUND):
+        outcome = await driver.build(SOURCE, lambda words: None)
+    assert isinstance(outcome, BuildFailed)
+    assert outcome.fault is fault
+    assert engine.containers == {}
+
+
+async def test_a_build_sandbox_that_never_stops_talking_is_ended(
+    engine: FakeEngine, driver: DockerDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "MAX_BUILT_BYTES", 10_000)
+
+    def play(end: RunnerEnd) -> None:
+        lines_of(end, 1)
+        if end.container.body["Cmd"] == ["build-source"]:
+            end.send(b"x" * 20_000)
+        while end.receive():
+            pass
+
+    engine.player = play
+    with anyio.fail_after(BOUND):
+        outcome = await driver.build(SOURCE, lambda words: None)
+    assert isinstance(outcome, BuildFailed)
+    assert "more than 10000 bytes" in outcome.text
+    assert engine.containers == {}
+
+
+async def test_a_build_sandbox_that_says_nothing_meets_the_limit(
+    engine: FakeEngine, driver: DockerDriver
+) -> None:
+    engine.player = saying()
+    with anyio.fail_after(BOUND):
+        outcome = await driver.build(replace(SOURCE, install_seconds=0.2), lambda words: None)
+    assert outcome == BuildFailed(BuildFault.TIME)
+    assert engine.containers == {}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from python_exec_sandbox.drivers.docker.spec import CA_BUNDLE_PATH, ca_mounts, store_mount
+from python_exec_sandbox.drivers.docker.users import SCRIPT_GID
 from python_exec_sandbox.model.limits import MIB
 
 MEMORY_BYTES = 1024 * MIB
@@ -27,6 +28,13 @@ _SCRATCH_BYTES = 64 * MIB
 """For locks and the like; what is downloaded goes into the store."""
 
 
+SOURCE_MEMORY_BYTES = 1536 * MIB
+"""As above, and its files lie in its memory."""
+
+_SOURCE_BYTES = 512 * MIB
+"""For downloads, what they unpack to, and the tools that build them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuilderSpec:
     """What a builder's container is made from; ``network`` is the engine's ``NetworkMode``."""
@@ -41,11 +49,30 @@ class BuilderSpec:
 
     def body(self) -> dict[str, Any]:
         """The body of ``POST /containers/create``, good from API 1.41 on."""
+        # It owns the store, so that it needs no capability to write there, and scripts can't.
+        return self._container("build", "0:0", self._host_config())
+
+    def source_body(self, uid: int) -> dict[str, Any]:
+        """The body for a build sandbox, where code of packages runs as ``uid``: no store, nothing to keep."""
+        host = self._host_config()
+        owner = f"uid={uid},gid={SCRIPT_GID}"
+        host |= {
+            "Memory": SOURCE_MEMORY_BYTES,
+            "MemorySwap": SOURCE_MEMORY_BYTES,
+            "Mounts": ca_mounts(self.ca_bundle),
+            "Tmpfs": {
+                "/env": f"rw,exec,nosuid,nodev,size={_SOURCE_BYTES},{owner},mode=0700",
+                "/tmp": f"rw,exec,nosuid,nodev,size={_SCRATCH_BYTES},{owner},mode=0700",  # noqa: S108  # inside it
+            },
+        }
+        return self._container("build-source", f"{uid}:{SCRIPT_GID}", host)
+
+    def _container(self, command: str, user: str, host: dict[str, Any]) -> dict[str, Any]:
         trusted = [] if self.ca_bundle is None else [f"SSL_CERT_FILE={CA_BUNDLE_PATH}"]
         return {
             "Image": self.image,
-            "Cmd": ["build"],
-            "User": "0:0",  # it owns the store, so that it needs no capability to write there, and scripts can't
+            "Cmd": [command],
+            "User": user,
             "WorkingDir": "/",
             "Hostname": "builder",
             "Env": trusted,
@@ -56,7 +83,7 @@ class BuilderSpec:
             "OpenStdin": True,
             "StdinOnce": True,  # the builder ends with our connection
             "Tty": False,
-            "HostConfig": self._host_config(),
+            "HostConfig": host,
         }
 
     def _host_config(self) -> dict[str, Any]:

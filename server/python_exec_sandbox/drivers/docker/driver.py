@@ -150,7 +150,15 @@ class DockerDriver:
             ca_bundle=await self._ca_bundle(gateway),
             cpu_shares=LEAST_CPU_SHARES if request.task is Task.WARM else CPU_SHARES,
         )
-        return await self._builder.build(gateway, spec, request, progress)
+        if request.source is None:
+            return await self._builder.build(gateway, spec, request, progress)
+        uid = self._users.take()
+        try:
+            return await self._builder.build_from_source(
+                gateway, spec.source_body(uid), spec, request, progress
+            )
+        finally:
+            self._users.give_back(uid)
 
     def _refused(self, refusal: EngineRefused) -> DriverError:
         failure = create_failure(refusal, self._options.image or "built from this package")
