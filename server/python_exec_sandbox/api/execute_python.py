@@ -62,7 +62,9 @@ class ExecutePython:
         except Exception as error:  # noqa: BLE001 - the model must learn that its script is not to blame
             return faulty("the script", error)
         self.outputs.keep(result.run_id, result.stdout, result.stderr)
-        return await self._answered(replace(result, notes=(*call.notes, *result.notes)))
+        if call.notes:
+            result = replace(result, notes=(*call.notes, *result.notes))
+        return await self._answered(result)
 
     async def _answered(self, result: RunResult) -> CallToolResult:
         def work() -> Presented:

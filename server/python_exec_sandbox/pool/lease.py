@@ -13,17 +13,24 @@ from python_exec_sandbox.errors import PoolError
 class Call:
     """One place in the queue, and what came of it."""
 
-    __slots__ = ("at_once", "outcome", "ready", "ticket")
+    __slots__ = ("_settled", "at_once", "outcome", "ticket")
 
     def __init__(self, ticket: int) -> None:
         self.ticket = ticket
-        self.ready = anyio.Event()
         self.outcome: Sandbox | PoolError | None = None
         self.at_once = False
+        self._settled: anyio.Event | None = None  # most calls are settled before anybody waits
 
     def settle(self, outcome: Sandbox | PoolError) -> None:
         self.outcome = outcome
-        self.ready.set()
+        if self._settled is not None:
+            self._settled.set()
+
+    async def wait(self) -> None:
+        """Return when it is settled. Only one task waits."""
+        if self.outcome is None:
+            self._settled = anyio.Event()
+            await self._settled.wait()
 
 
 class Lease:

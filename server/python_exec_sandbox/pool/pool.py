@@ -195,7 +195,7 @@ class Pool:
             call.at_once = call.outcome is not None
             if not call.at_once:
                 with anyio.move_on_after(deadline - _now()):
-                    await call.ready.wait()
+                    await call.wait()
         except BaseException:
             self._give_up(call)
             raise

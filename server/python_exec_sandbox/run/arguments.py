@@ -24,6 +24,8 @@ def check_args(args: Sequence[str]) -> None:
     Raises:
         RequestError: too long, or characters that no argument can hold.
     """
+    if not args:
+        return
     for n, arg in enumerate(args, start=1):
         if "\0" in arg:
             raise RequestError(f"Argument {n} of args has a NUL character, which no argument can hold.")
@@ -41,6 +43,8 @@ def check_job_size(args: Sequence[str], requirements: Sequence[str]) -> None:
     Raises:
         RequestError: they don't.
     """
+    if not args and not requirements:
+        return
     size = len(json.dumps([list(args), list(requirements)]))
     if size > MAX_JOB_BYTES:
         raise RequestError(

@@ -16,7 +16,7 @@ from python_exec_sandbox.environments.records import Environment
 from python_exec_sandbox.model.environment import BuildFailed
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.limits import RunLimits
-from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason, Usage
+from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason, Usage, Verdict
 from python_exec_sandbox.run.arguments import (
     check_args,
     check_fits,
@@ -87,10 +87,12 @@ class LendsSandboxes(Protocol):
 class _Attempt:
     """Watches a sandbox for one attempt to run a job in it."""
 
+    run_id: str
     listener: RunListener
     limits: RunLimits
     requirements: tuple[str, ...]
     keep_bytes: int
+    sandbox_id: str = ""
     captures: dict[OutputStream, Capture] = field(init=False)
     started: bool = False
     """The script may have begun to run."""
@@ -101,6 +103,8 @@ class _Attempt:
     def phase(self, phase: Phase) -> None:
         if phase is Phase.RUNNING:
             self.started = True
+            # Said here because the script runs already: a line takes longer than most of what a call waits for.
+            logger.info("run %s: started in sandbox %s", self.run_id, self.sandbox_id)
         self.listener.phase(phase, self._words(phase))
 
     async def output(self, stream: OutputStream, data: bytes) -> None:
@@ -196,7 +200,8 @@ class Executor:
             stdin=stdin,
         )
         course = await self._carried_out(job, listener or SilentListener())
-        logger.info("run %s: %s", job.run_id, course.judged.verdict)
+        if course.judged.verdict is not Verdict.OK:
+            logger.info("run %s: %s", job.run_id, course.judged.verdict)
         return RunResult(
             run_id=job.run_id,
             verdict=course.judged.verdict,
@@ -239,7 +244,7 @@ class Executor:
         job, waited = installed.job, 0.0
         notes: tuple[str, ...] = ()
         while True:
-            attempt = _Attempt(heard, job.limits, job.requirements, self._options.keep_bytes)
+            attempt = _Attempt(job.run_id, heard, job.limits, job.requirements, self._options.keep_bytes)
             report, wait = await self._attempt(job, attempt, self._options.queue_seconds - waited)
             waited += wait
             if notes or not attempt.may_be_repeated(report):
@@ -311,7 +316,7 @@ class Executor:
         lease = await self._pool.acquire(job.python, timeout=max(queue_seconds, 0.0))
         with lease:
             waited = anyio.current_time() - asked
-            logger.debug("run %s in sandbox %s", job.run_id, lease.sandbox.id)
+            attempt.sandbox_id = lease.sandbox.id
             try:
                 report = await self._guarded(job, lambda: lease.sandbox.run(job, attempt))
             finally:
