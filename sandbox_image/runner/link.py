@@ -10,6 +10,10 @@ BACKLOG_BYTES = 256 * 1024
 
 _READ_BYTES = 256 * 1024
 
+_to_json = json.JSONEncoder(
+    separators=(",", ":")
+).encode  # `json.dumps` would make an encoder for each message
+
 
 class ServerGone(Exception):
     """The server closed its end: nothing here has a purpose any more."""
@@ -44,7 +48,7 @@ class Link:
         return self._decoder.feed(data)
 
     def control(self, **message: object) -> None:
-        self._out += wire.encode(wire.CONTROL, 0, json.dumps(message, separators=(",", ":")).encode())
+        self._out += wire.encode(wire.CONTROL, 0, _to_json(message).encode())
 
     def data(self, stream: int, data: bytes) -> None:
         self._out += wire.encode(wire.DATA, stream, data)

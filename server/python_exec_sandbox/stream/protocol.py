@@ -102,8 +102,13 @@ def job(work: Job) -> bytes:
     )
 
 
+_encode = json.JSONEncoder(
+    separators=(",", ":")
+).encode  # `json.dumps` would make an encoder for each message
+
+
 def _json(message: dict[str, object]) -> bytes:
-    return json.dumps(message, separators=(",", ":")).encode()
+    return _encode(message).encode()
 
 
 def parse(payload: bytes) -> Message:
