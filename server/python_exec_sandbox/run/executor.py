@@ -1,7 +1,7 @@
 """Carries one run from request to result."""
 
 import logging
-import uuid
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -191,7 +191,7 @@ class Executor:
         began = anyio.current_time()
         prepared, limits, stdin = await self._read(request)
         job = Job(
-            run_id=uuid.uuid4().hex[:12],
+            run_id=os.urandom(6).hex(),
             script=prepared.source.data,
             python=prepared.python,
             limits=limits,
