@@ -147,3 +147,50 @@ async def test_nothing_newer_than_the_cutoff_is_installed(start_server: StartSer
     async with start_server("--store", store, "--pool-size", "1", "--exclude-newer", "2019-01-01") as server:
         result = await server.execute("import six; print('six', six.__version__)", dependencies=["six"])
     assert "six 1.12.0" in text_of(result), text_of(result)
+
+
+FAILURES = {
+    "no such package": (["zz"], "There is no package zz in the index"),
+    "no such version": (["alpha==9"], "No such version exists (alpha==9)"),
+    "a conflict": (["needy", "alpha>=2"], "needy depends on alpha<2, but you ask for alpha>=2"),
+    "no build for this Python": (["old"], "old==1.0 has no build for this Python"),
+    "an index that is broken": (["broken"], "answered 500 Internal Server Error when asked for broken"),
+    "an index that hangs": (["hanging"], "could not be reached (no answer in time)"),
+    "an index that isn't there": (["x @ http://{host}:9/x-1.0-py3-none-any.whl"], "could not be reached"),
+    "other bytes": (["altered"], "The file of altered==1.0 is not the one"),
+    "no package at all": (["nonsense"], "nonsense==1.0 in the index is no valid package"),
+}
+
+
+async def test_each_failure_is_one_sentence_that_names_the_package_and_the_script_does_not_start(
+    start_server: StartServer, store: str, index: PackageIndex
+) -> None:
+    index.add(wheel("alpha", {"alpha.py": ""}))
+    index.add(wheel("alpha", {"alpha.py": ""}, "2.0"))
+    index.add(wheel("needy", {"needy.py": ""}, requires=["alpha<2"]))
+    index.add(("old-1.0-cp27-cp27m-any.whl", wheel("old", {"old.py": ""})[1]))
+    index.add(("nonsense-1.0-py3-none-any.whl", b"no zip file"))
+    index.add(wheel("altered", {"altered.py": "one"}))
+    index.altered["altered"] = wheel("altered", {"altered.py": "other"})[1]
+    index.broken.add("broken")
+    index.hanging.add("hanging")
+    flags = ("--store", store, "--pool-size", "0", "--network", "none", "--index-url", index.url)
+    impatient = {"UV_HTTP_TIMEOUT": "2", "UV_HTTP_RETRIES": "0"}
+    async with start_server(*flags, environment=impatient) as server:
+        texts: dict[str, str] = {}
+
+        async def call(what: str, dependencies: list[str]) -> None:
+            named = [one.replace("{host}", index.host) for one in dependencies]
+            texts[what] = text_of(await server.execute("print('never')", dependencies=named))
+
+        async with anyio.create_task_group() as calls:
+            for what, (dependencies, _) in FAILURES.items():
+                calls.start_soon(call, what, dependencies)
+    for what, (_, words) in FAILURES.items():
+        status, sentence, *_ = texts[what].splitlines()
+        assert status == "dependencies failed", texts[what]
+        assert sentence.startswith("The script did not start. "), texts[what]
+        assert words in sentence, (what, texts[what])
+        assert not any(
+            noise in texts[what] for noise in ("Resolved", "hint:", "--no-build", "unsatisfiable")
+        ), what

@@ -31,7 +31,7 @@ class PackageIndex:
     """An index at ``url`` (PEP 503). ``credentials`` are what it demands, as ``user:password``.
 
     It serves as a proxy for itself, too, under any host's name. Requests for the packages in ``broken`` are answered with 500, those in ``hanging`` not at all; the files of
-    those in ``altered`` are not the ones that the listing has hashes of.
+    those in ``altered`` have other bytes than those that the listing has hashes of.
     """
 
     host: str
@@ -40,7 +40,7 @@ class PackageIndex:
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     hanging: set[str] = field(default_factory=set)
-    altered: set[str] = field(default_factory=set)
+    altered: dict[str, bytes] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     released: threading.Event = field(default_factory=threading.Event)
     """Set to let what hangs be answered."""
@@ -82,7 +82,7 @@ class PackageIndex:
             return 200, "text/html", self._page(name, held).encode()
         if file not in held:
             return 404, "text/plain", b"no such file"
-        return 200, "application/octet-stream", held[file] + (b"altered" if name in self.altered else b"")
+        return 200, "application/octet-stream", self.altered.get(name, held[file])
 
     @staticmethod
     def _page(name: str, held: dict[str, bytes]) -> str:

@@ -4,7 +4,7 @@ import io
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,12 +18,15 @@ from python_exec_sandbox.drivers.docker.network import NETWORK_NAME, NO_TRAFFIC_
 JOIN_SECONDS = 5.0
 
 
-def wheel(name: str, files: Mapping[str, str], version: str = "1.0") -> tuple[str, bytes]:
-    """The file name and the bytes of a pure wheel with ``files``."""
+def wheel(
+    name: str, files: Mapping[str, str], version: str = "1.0", requires: Sequence[str] = ()
+) -> tuple[str, bytes]:
+    """The file name and the bytes of a pure wheel with ``files`` that needs what it ``requires``."""
+    needs = "".join(f"Requires-Dist: {one}\n" for one in requires)
     folder = f"{name}-{version}.dist-info"
     whole = {
         **files,
-        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
         f"{folder}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{folder}/RECORD": "",
     }

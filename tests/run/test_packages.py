@@ -131,7 +131,7 @@ async def test_an_environment_that_goes_twice_is_not_built_for_ever() -> None:
         (BuildFailed(BuildFault.FAULT, "killed through the engine"), "killed through the engine"),
         (
             BuildFailed(BuildFault.INSTALLER, "error: Hash mismatch for `six==1`"),
-            "not the one that its listing",
+            "not the one that the index's listing names",
         ),
         (
             BuildFailed(

@@ -11,7 +11,7 @@ from typing import assert_never
 from python_exec_sandbox.model.environment import BuildFailed, BuildFault
 from python_exec_sandbox.model.limits import RunLimits, SandboxLimits
 from python_exec_sandbox.model.result import Loss, RunReport, StopReason, Verdict
-from python_exec_sandbox.run import uv_text
+from python_exec_sandbox.run import install_failures, uv_text
 from python_exec_sandbox.run.signals import signal_meaning, signal_name
 from python_exec_sandbox.run.units import show_bytes, show_seconds
 from python_exec_sandbox.stream.clean import clean_text
@@ -79,6 +79,8 @@ def judge_build(failed: BuildFailed, run: RunLimits, requirements: Sequence[str]
 
 
 def _installer_said(text: str, requirements: Sequence[str]) -> str:
+    if blamed := install_failures.sentence(text, requirements):
+        return blamed
     said, advice = uv_text.shorten(text), uv_text.advice(text, requirements)
     return f"{said.rstrip('.')}. {advice}" if said else advice
 
