@@ -63,7 +63,8 @@ class BwrapKeeper:
             return
         self._channel.close()
         self._process.kill()
-        await anyio.to_thread.run_sync(self._group.kill, limiter=self._threads)
+        # All of the namespace ends with its first process, as fast as the kernel can. What the group still has then
+        # is what that process's kill could not reach.
         with anyio.move_on_after(REMOVE_SECONDS) as scope:
             await self._process.gone.wait()
         if scope.cancelled_caught:
