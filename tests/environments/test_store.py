@@ -370,6 +370,13 @@ async def test_what_has_no_wheel_is_built_without_credentials_in_what_is_left_of
     assert 0 < second.install_seconds <= 60.0
 
 
+async def test_a_driver_without_a_place_for_builds_leaves_it_at_what_the_builder_said() -> None:
+    builder = FakeBuilder(Build(NEEDS_SOURCE), Build(BuildFailed(BuildFault.NEEDS_SOURCE)))
+    with anyio.fail_after(BOUND):
+        async with EnvironmentStore(builder, 3600.0) as store:
+            assert await store.obtain("3.13", SIX, 60.0, silent) == NEEDS_SOURCE
+
+
 async def test_source_builds_can_be_off() -> None:
     builder = FakeBuilder(Build(NEEDS_SOURCE))
     with anyio.fail_after(BOUND):

@@ -61,8 +61,13 @@ async def test_without_requirements_nobody_is_asked() -> None:
     assert await Packages(environments, in_sandbox=True).install(job(), Diary()) == Installed(job())
 
 
-async def test_what_needs_a_build_and_cannot_have_it_says_so() -> None:
+async def test_what_the_driver_has_no_place_to_build_goes_to_a_sandbox_that_may() -> None:
     packages = Packages(ScriptedEnvironments([NEEDS_SOURCE]), in_sandbox=True)
+    assert await packages.install(job("docopt==0.6.2"), Diary()) == Installed(job("docopt==0.6.2"))
+
+
+async def test_what_needs_a_build_and_cannot_have_it_says_so() -> None:
+    packages = Packages(ScriptedEnvironments([NEEDS_SOURCE]), in_sandbox=False)
     failed = await packages.install(job("docopt==0.6.2"), Diary())
     assert isinstance(failed, BuildFailed)
     judged = judge_build(failed, job().limits, ("docopt==0.6.2",))

@@ -211,5 +211,14 @@ def executor_options(settings: Settings, driver: str) -> ExecutorOptions:
         install_seconds=settings.install_timeout,
         keep_bytes=settings.max_output_bytes,
         output_kill_bytes=settings.output_kill_bytes,
-        can_install=Network(settings.network) is not Network.NONE,
+        can_install=_installs_in_sandbox(settings),
     )
+
+
+def _installs_in_sandbox(settings: Settings) -> bool:
+    """Whether a sandbox may get packages by itself, where the driver has no other place for that; it would keep none
+    of the settings that say which."""
+    if Network(settings.network) is Network.NONE:
+        return False
+    chooses = settings.source_builds is SourceBuilds.REFUSE or settings.exclude_newer is not None
+    return settings.is_unsandboxed or not chooses

@@ -214,7 +214,8 @@ class EnvironmentStore:
             tell("building from source, in a sandbox of its own")
             left = request.install_seconds - (anyio.current_time() - began)
             source = replace(request, source=indexes.public().for_uv(), install_seconds=max(left, 0.0))
-            outcome = await self._builder.build(source, tell)
+            built = await self._builder.build(source, tell)
+            outcome = outcome if _needs_source(built) else built  # the first one says which package it is
         return (
             replace(outcome, text=indexes.hide(outcome.text)) if isinstance(outcome, BuildFailed) else outcome
         )

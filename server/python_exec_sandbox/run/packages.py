@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from python_exec_sandbox.environments.records import Environment
-from python_exec_sandbox.model.environment import BuildFailed
+from python_exec_sandbox.model.environment import BuildFailed, BuildFault
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.result import Phase
 from python_exec_sandbox.run.records import RunListener
@@ -63,6 +63,8 @@ class Packages:
         found = await self._environments.obtain(job.python, job.requirements, job.limits.install_seconds, say)
         if isinstance(found, Environment):
             return Installed(replace(job, requirements=(), environment=found.path), found)
+        if found.fault is BuildFault.NEEDS_SOURCE and self._in_sandbox:
+            return Installed(job)  # the driver has no place for builds
         return found
 
     def forget(self, installed: Installed) -> None:
