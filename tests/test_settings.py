@@ -66,7 +66,7 @@ def test_each_setting_has_a_flag_that_reaches_it() -> None:
         "exclude_newer": ("7 days", "7 days"),
         "sandbox_backend": ("NONE", "none"),
     }
-    switches = {"structured_output", "no_warm_cache", "allow_unsandboxed"}
+    switches = {"only_index", "structured_output", "no_warm_cache", "allow_unsandboxed"}
     assert other.keys() | switches == set(Settings.model_fields)
     for name, (text, value) in other.items():
         assert getattr(settings_of(f"--{name.replace('_', '-')}", text), name) == value, name

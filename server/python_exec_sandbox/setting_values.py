@@ -4,12 +4,14 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from enum import StrEnum
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
 from python_exec_sandbox.run import units
+from python_exec_sandbox.script import cutoffs
 
 SECONDS_FORMS = "accepted: 45, 45s, 00:01:30"
 
@@ -122,16 +124,10 @@ def public_addresses(value: str | None) -> str | None:
     return value
 
 
-_CUTOFF = re.compile(
-    r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?|\d{1,5} (hours?|days?|weeks?)|P\d{1,5}[DW]|PT\d{1,5}H",
-    re.ASCII,
-)
-
-
 def cutoff(value: str | None) -> str | None:
     """A date, a time of day with its zone, or how long ago; as uv reads ``exclude-newer``."""
-    if value is not None and not _CUTOFF.fullmatch(value):
-        raise ValueError("is not a date or a time (accepted: 2026-05-01, 2026-05-01T12:00:00Z, 7 days, P7D)")
+    if value is not None and cutoffs.moment(value, datetime.now(UTC)) is None:
+        raise ValueError(f"is not a date or a time (accepted: {cutoffs.ACCEPTED})")
     return value
 
 

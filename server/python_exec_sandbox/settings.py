@@ -144,6 +144,9 @@ class Settings(BaseSettings):
         None, description='only packages older than a date ("2026-05-01") or a time ("7 days")'
     )
 
+    only_index: Annotated[bool, Flag(Group.SCRIPTS, default="off")] = Field(
+        False, description="packages come from the indexes alone, from no address that a script names"
+    )
     source_builds: Annotated[
         SourceBuilds, BeforeValidator(lower_case), Flag(Group.SCRIPTS, "WHEN", "allow")
     ] = Field(

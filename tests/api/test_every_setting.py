@@ -183,6 +183,14 @@ async def allows_200_seconds(settings: Settings) -> object:
     return True
 
 
+async def allows_an_address(settings: Settings) -> object:
+    try:
+        await _ran(settings, RunRequest("print(1)", dependencies=("x @ https://files.example/x-1.tar.gz",)))
+    except SandboxError as error:
+        return str(error)
+    return True
+
+
 # -- the rest ----------------------------------------------------------------------------------------
 
 
@@ -261,6 +269,7 @@ ROWS = {
     "index_url": Row("https://packages.example/simple/", what_a_builder_is_asked),
     "extra_index_url": Row("https://packages.example/more/", what_a_builder_is_asked),
     "exclude_newer": Row("2026-05-01", what_a_builder_is_asked),
+    "only_index": Row(True, allows_an_address),
     "source_builds": Row("refuse", what_a_builder_is_asked_for_a_source),
     "store": Row("other-store", host("Mounts"), OWN_IMAGE),
     "store_size": Row("1GiB", what_a_builder_is_asked),

@@ -383,3 +383,13 @@ async def test_source_builds_can_be_off() -> None:
         async with EnvironmentStore(builder, 3600.0, source_builds=False) as store:
             assert await store.obtain("3.13", SIX, 60.0, silent) == NEEDS_SOURCE
     assert len(builder.requests) == 1
+
+
+async def test_a_scripts_cutoff_is_another_environment_and_the_older_one_counts() -> None:
+    builder = FakeBuilder(Build(built(1)), Build(built(2)), Build(built(3)))
+    with anyio.fail_after(BOUND):
+        async with EnvironmentStore(builder, 3600.0, lambda: Indexes(exclude_newer="2022-01-01")) as store:
+            for cutoff in ("", "2020-01-01", "2024-01-01", "2020-01-01"):
+                await store.obtain("3.13", SIX, 60.0, silent, cutoff)
+    asked = [request.installer.config for request in builder.requests]
+    assert asked == [f'exclude-newer = "{year}-01-01"\n' for year in (2022, 2020, 2022)]

@@ -1,9 +1,10 @@
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from python_exec_sandbox.environments.records import Environment
+from python_exec_sandbox.errors import RequestError
 from python_exec_sandbox.model.environment import BuildFailed, BuildFault, Package
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.limits import RunLimits
@@ -32,11 +33,18 @@ class ScriptedEnvironments:
     outcomes: list[Environment | BuildFailed]
     asked: list[tuple[str, tuple[str, ...], float]] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
+    cutoffs: list[str] = field(default_factory=list)
 
     async def obtain(
-        self, python: str, requirements: tuple[str, ...], install_seconds: float, say: Callable[[str], None]
+        self,
+        python: str,
+        requirements: tuple[str, ...],
+        install_seconds: float,
+        say: Callable[[str], None],
+        exclude_newer: str = "",
     ) -> Environment | BuildFailed:
         self.asked.append((python, requirements, install_seconds))
+        self.cutoffs.append(exclude_newer)
         say("resolving versions")
         return self.outcomes[len(self.asked) - 1]
 
@@ -152,3 +160,31 @@ async def test_each_failure_has_words_of_its_own(failed: BuildFailed, words: str
     assert judged.verdict is Verdict.REQUIREMENTS_FAILED
     assert judged.sentence.startswith("The script did not start. ")
     assert words in judged.sentence
+
+
+CUTOFF = '# /// script\n# dependencies = ["six"]\n# [tool.uv]\n# exclude-newer = "2020-01-01"\n# ///\n'
+
+
+async def test_a_scripts_own_cutoff_is_kept_and_told() -> None:
+    environments = ScriptedEnvironments([ready()])
+    runs = Executor(ScriptedPool([prints]), ExecutorOptions(driver="fake"), environments)
+    result = await runs.run(RunRequest(CUTOFF))
+    assert environments.cutoffs == ["2020-01-01"]
+    assert result.notes == ("The script's exclude-newer (2020-01-01) was kept: nothing newer is installed.",)
+
+
+async def test_a_cutoff_that_a_sandbox_would_not_keep_is_told_or_nothing_installed() -> None:
+    runs = Executor(ScriptedPool([prints]), ExecutorOptions(driver="fake"))
+    assert "was ignored" in (await runs.run(RunRequest(CUTOFF))).notes[0]
+    packages = Packages(ScriptedEnvironments([NEEDS_SOURCE]), in_sandbox=True)
+    wanted = replace(job("docopt"), exclude_newer="2020-01-01")
+    assert await packages.install(wanted, Diary()) == NEEDS_SOURCE
+
+
+async def test_only_index_refuses_addresses_however_they_are_named() -> None:
+    runs = Executor(ScriptedPool([prints]), ExecutorOptions(driver="fake", only_index=True))
+    source = '# /// script\n# dependencies = ["x"]\n# [tool.uv.sources]\n# x = { url = "https://f.example/x.zip" }\n# ///\n'
+    for request in (RunRequest("pass", dependencies=("x @ https://f.example/x.zip",)), RunRequest(source)):
+        with pytest.raises(RequestError, match="--only-index"):
+            await runs.run(request)
+    assert (await runs.run(RunRequest("pass", dependencies=("x",)))).verdict is Verdict.OK

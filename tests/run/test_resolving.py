@@ -24,7 +24,12 @@ class PlayedStore:
     asked: list[tuple[str, tuple[str, ...], float]] = field(default_factory=list)
 
     async def resolve(
-        self, python: str, requirements: tuple[str, ...], install_seconds: float, say: Callable[[str], None]
+        self,
+        python: str,
+        requirements: tuple[str, ...],
+        install_seconds: float,
+        say: Callable[[str], None],
+        exclude_newer: str = "",
     ) -> Resolved | BuildFailed:
         self.asked.append((python, requirements, install_seconds))
         say("asking the index")

@@ -104,7 +104,9 @@ class PlayedResolver:
         self.versions = versions
         self.asked: list[tuple[str, tuple[str, ...]]] = []
 
-    async def resolve(self, python: str, requirements: tuple[str, ...], listener: RunListener) -> Versions:
+    async def resolve(
+        self, python: str, requirements: tuple[str, ...], listener: RunListener, exclude_newer: str = ""
+    ) -> Versions:
         self.asked.append((python, requirements))
         return self.versions
 

@@ -1,12 +1,14 @@
 import contextlib
 import re
 import time
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from python_exec_sandbox.errors import RequestError
+from python_exec_sandbox.script import cutoffs
 from python_exec_sandbox.script.blocks import find_blocks
 from python_exec_sandbox.script.metadata import MAX_BLOCK_CHARACTERS, Metadata
 from python_exec_sandbox.script.metadata import read_metadata as read_into
@@ -106,7 +108,7 @@ def test_newer_syntax_before_the_block_does_not_hide_it() -> None:
         ('# /// script\n# requires_python = ">=3.13"\n# ///\n', ["Line 2", "'requires-python'"]),
         (
             '# /// script\n# a = 1\n# [tool.uv.sources]\n# x = {path = "/etc"}\n# ///\n',
-            ["'sources'", "line 1"],
+            ["'x'", "is a path", "line 1"],
         ),
         ('# /// script\n# [[tool.uv.index]]\n# url = "https://example.org"\n# ///\n', ["'index'"]),
         ("# /// script\n# a = " + "[" * 5000 + "\n# ///\n", ["line 1", "nested"]),
@@ -144,12 +146,49 @@ def test_what_is_wrong_and_what_is_noted_comes_in_the_order_of_its_lines() -> No
 
 def test_unknown_keys_and_harmless_settings_are_noted() -> None:
     found = read_metadata(
-        '# /// script\n# licence = "MIT"\n# [tool.uv]\n# exclude-newer = "2025-01-01T00:00:00Z"\n'
+        '# /// script\n# licence = "MIT"\n# [tool.uv]\n# prerelease = "allow"\n'
         "# [tool.ruff]\n# line-length = 3\n# ///\n"
     )
     assert len(found.notes) == 2
     assert "licence" in found.notes[0]
-    assert "exclude-newer" in found.notes[1]
+    assert "prerelease" in found.notes[1]
+
+
+@pytest.mark.parametrize("value", ['"2025-01-01"', "2025-01-01", '"7 days"', "2025-01-01T00:00:00Z"])
+def test_a_cutoff_is_read_as_a_text_or_as_a_date(value: str) -> None:
+    found = read_metadata(f"# /// script\n# [tool.uv]\n# exclude-newer = {value}\n# ///\n")
+    assert cutoffs.moment(found.exclude_newer, datetime.now(UTC)) is not None
+
+
+def test_sources_with_an_address_are_read() -> None:
+    found = read_metadata(
+        '# /// script\n# dependencies = ["A_b"]\n# [tool.uv.sources]\n# A_b = { url = "https://f.example/a.zip" }\n# ///\n'
+    )
+    assert found.sources == {"a-b": "https://f.example/a.zip"}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('x = { git = "https://example.org/x" }', "needs git"),
+        ('x = { path = "../x" }', "is a path"),
+        ("x = { workspace = true }", "is a workspace"),
+        ('x = { index = "inner" }', "names an index"),
+        ('x = { url = "https://f.example/x.zip", subdirectory = "a" }', "nothing more"),
+        ("x = { url = 3 }", "nothing more"),
+        ('x = [{ url = "https://f.example/x.zip" }]', "nothing more"),
+        ("x = 3", "nothing more"),
+    ],
+)
+def test_all_other_sources_are_refused_in_a_line(line: str, words: str) -> None:
+    told = problem(f"# /// script\n# [tool.uv.sources]\n# {line}\n# ///\n")
+    assert words in told
+    assert "'x'" in told
+
+
+@pytest.mark.parametrize("value", ['"yesterday"', "3", '["2025-01-01"]', '"2025-13-01"', '"7 days; x"'])
+def test_a_cutoff_that_is_no_time_is_a_problem(value: str) -> None:
+    assert "is no time" in problem(f"# /// script\n# [tool.uv]\n# exclude-newer = {value}\n# ///\n")
 
 
 LINES = st.sampled_from(

@@ -211,6 +211,7 @@ def executor_options(settings: Settings, driver: str) -> ExecutorOptions:
         install_seconds=settings.install_timeout,
         keep_bytes=settings.max_output_bytes,
         output_kill_bytes=settings.output_kill_bytes,
+        only_index=settings.only_index,
         can_install=_installs_in_sandbox(settings),
     )
 

@@ -3,9 +3,11 @@
 import json
 import re
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from python_exec_sandbox.model.environment import InstallerSettings
+from python_exec_sandbox.script.cutoffs import older
 
 HIDDEN = "****"
 
@@ -47,6 +49,10 @@ class Indexes:
     def for_uv(self) -> InstallerSettings:
         """The same as uv reads it; with all credentials."""
         return InstallerSettings(self._config(), (*self.proxies, *self.timeouts), self.certificates)
+
+    def not_newer(self, cutoff: str, now: datetime) -> "Indexes":
+        """The same with a further cutoff; the older one counts."""
+        return replace(self, exclude_newer=older(self.exclude_newer, cutoff, now))
 
     def public(self) -> "Indexes":
         """The same without anything that has credentials, for where code of packages runs. An index that wants some

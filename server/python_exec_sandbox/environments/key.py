@@ -10,8 +10,9 @@ class Key:
 
     python: str
     requirements: tuple[str, ...]
+    exclude_newer: str = ""
 
     @classmethod
-    def of(cls, python: str, requirements: Iterable[str]) -> "Key":
-        """The key of canonical PEP 508 lines."""
-        return cls(python, tuple(sorted(set(requirements))))
+    def of(cls, python: str, requirements: Iterable[str], exclude_newer: str = "") -> "Key":
+        """The key of canonical PEP 508 lines, and a cutoff of the script's own."""
+        return cls(python, tuple(sorted(set(requirements))), exclude_newer)

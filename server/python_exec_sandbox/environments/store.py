@@ -5,6 +5,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
@@ -85,9 +86,15 @@ class EnvironmentStore:
         await self._stack.__aexit__(kind, error, trace)
 
     async def obtain(
-        self, python: str, requirements: tuple[str, ...], install_seconds: float, say: Say
+        self,
+        python: str,
+        requirements: tuple[str, ...],
+        install_seconds: float,
+        say: Say,
+        exclude_newer: str = "",
     ) -> Environment | BuildFailed:
-        """The environment for ``requirements``, or why there is none.
+        """The environment for ``requirements``, or why there is none; with nothing in it that was published after
+        ``exclude_newer``.
 
         ``say`` gets words for a person who waits; it must return at once. Whoever asks for the same while it
         is being built waits for the same build, which goes on when some of them are cancelled, and ends with
@@ -97,7 +104,7 @@ class EnvironmentStore:
             SandboxError: there is no place to build in, or where packages come from can't be understood.
         """
         began = anyio.current_time()
-        key = Key.of(python, requirements)
+        key = Key.of(python, requirements, exclude_newer)
         if (known := self._recall(key)) is not None:
             return Environment(known.path, known.packages, reused=True, seconds=0.0)
         flight = self._flights.get(key)
@@ -112,17 +119,23 @@ class EnvironmentStore:
         )
 
     async def resolve(
-        self, python: str, requirements: tuple[str, ...], install_seconds: float, say: Say
+        self,
+        python: str,
+        requirements: tuple[str, ...],
+        install_seconds: float,
+        say: Say,
+        exclude_newer: str = "",
     ) -> Resolved | BuildFailed:
         """What ``requirements`` lead to, without installing it; a run that follows installs these versions.
 
         Raises:
             DriverError: there is no place to ask from.
         """
-        key = Key.of(python, requirements)
+        key = Key.of(python, requirements, exclude_newer)
         self._give_way()
         async with self._places:
-            outcome = await self._build(self._request(key, install_seconds, Task.RESOLVE), say)
+            request = self._request(key, install_seconds, Task.RESOLVE)
+            outcome = await self._build(request, say, exclude_newer)
         if not isinstance(outcome, Resolved | BuildFailed):
             raise _another_answer()
         return outcome
@@ -196,9 +209,10 @@ class EnvironmentStore:
             if flight.scope.cancel_called and self._flights.get(key) is flight:
                 del self._flights[key]  # whoever asks next must not join what is ending
 
-    async def _build(self, request: BuildRequest, say: Say) -> BuildOutcome:
+    async def _build(self, request: BuildRequest, say: Say, exclude_newer: str = "") -> BuildOutcome:
         """As the builder does it, with the indexes of now; no word of it has their credentials."""
         indexes = await anyio.to_thread.run_sync(self._read_indexes, limiter=self._reading)
+        indexes = indexes.not_newer(exclude_newer, datetime.now(UTC))
         for note in indexes.notes:
             if note not in self._told:
                 self._told.add(note)
@@ -228,7 +242,7 @@ class EnvironmentStore:
                 if self._places.value == 0:
                     flight.say("waiting for other installations to end")
                 async with self._places:
-                    flight.outcome = _environment(await self._build(request, flight.say))
+                    flight.outcome = _environment(await self._build(request, flight.say, key.exclude_newer))
         except SandboxError as error:
             flight.error = error
         except Exception as error:  # an error of ours must reach those who wait, and not end the server

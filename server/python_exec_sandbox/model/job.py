@@ -23,3 +23,5 @@ class Job:
     args: tuple[str, ...] = ()
     stdin: bytes = b""
     environment: str | None = None
+    exclude_newer: str = ""
+    """The script's own cutoff for packages; empty without one."""

@@ -58,6 +58,11 @@ NO_PACKAGES = (
     "dependencies."
 )
 
+ONLY_INDEX = (
+    "Packages come from the indexes of the server alone (--only-index): name no address (name @ https://..., or a source"
+    " under [tool.uv]), but a version."
+)
+
 RETRIED = "The first sandbox had ended before the script started; a fresh one was taken."
 
 
@@ -198,6 +203,7 @@ class Executor:
             requirements=prepared.requirements,
             args=request.args,
             stdin=stdin,
+            exclude_newer=prepared.exclude_newer,
         )
         course = await self._carried_out(job, listener or SilentListener())
         if course.judged.verdict is not Verdict.OK:
@@ -307,7 +313,13 @@ class Executor:
                 check_fits(examined.source.data, self._options.sandbox.disk_shares())
         if examined.requirements and not self._packages.can_install:
             problems.add(NO_PACKAGES)
-        return replace(examined, problems=problems.texts)
+        if self._options.only_index and any(" @ " in one for one in examined.requirements):
+            problems.add(ONLY_INDEX)
+        notes = examined.notes
+        if examined.exclude_newer:
+            kept = "kept: nothing newer is installed" if self._packages.keeps_cutoffs else "ignored"
+            notes = (*notes, f"The script's exclude-newer ({examined.exclude_newer}) was {kept}.")
+        return replace(examined, problems=problems.texts, notes=notes)
 
     async def _attempt(self, job: Job, attempt: _Attempt, queue_seconds: float) -> tuple[RunReport, float]:
         """One sandbox's report on ``job``, and the seconds spent waiting for that sandbox."""

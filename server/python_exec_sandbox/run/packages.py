@@ -14,7 +14,12 @@ class ProvidesEnvironments(Protocol):
     """The part of the environment store that a run needs."""
 
     async def obtain(
-        self, python: str, requirements: tuple[str, ...], install_seconds: float, say: "Say"
+        self,
+        python: str,
+        requirements: tuple[str, ...],
+        install_seconds: float,
+        say: "Say",
+        exclude_newer: str = "",
     ) -> Environment | BuildFailed:
         """See :class:`~python_exec_sandbox.environments.store.EnvironmentStore`."""
 
@@ -43,6 +48,11 @@ class Packages:
         self._in_sandbox = in_sandbox
 
     @property
+    def keeps_cutoffs(self) -> bool:
+        """Whether a script's own cutoff for packages is kept."""
+        return self._environments is not None
+
+    @property
     def can_install(self) -> bool:
         return self._in_sandbox or self._environments is not None
 
@@ -60,10 +70,12 @@ class Packages:
             listener.phase(Phase.INSTALLING, f"installing {wanted}: {words}")
 
         listener.phase(Phase.INSTALLING, f"installing {wanted}")
-        found = await self._environments.obtain(job.python, job.requirements, job.limits.install_seconds, say)
+        found = await self._environments.obtain(
+            job.python, job.requirements, job.limits.install_seconds, say, job.exclude_newer
+        )
         if isinstance(found, Environment):
             return Installed(replace(job, requirements=(), environment=found.path), found)
-        if found.fault is BuildFault.NEEDS_SOURCE and self._in_sandbox:
+        if found.fault is BuildFault.NEEDS_SOURCE and self._in_sandbox and not job.exclude_newer:
             return Installed(job)  # the driver has no place for builds
         return found
 

@@ -96,5 +96,7 @@ class ExecutorOptions:
     output_kill_bytes: int = 1024 * MIB
     guard_seconds: float = 10.0
     """How much longer than its limits a sandbox may take to report, before it counts as lost."""
+    only_index: bool = False
+    """Whether packages may come from indexes alone, and from no address that a caller names."""
     can_install: bool = True
     """Whether sandboxes have a network over which they could install packages themselves."""

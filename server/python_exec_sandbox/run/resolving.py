@@ -21,7 +21,12 @@ class ResolvesVersions(Protocol):
     """The part of the environment store that is needed here."""
 
     async def resolve(
-        self, python: str, requirements: tuple[str, ...], install_seconds: float, say: Say
+        self,
+        python: str,
+        requirements: tuple[str, ...],
+        install_seconds: float,
+        say: Say,
+        exclude_newer: str = "",
     ) -> Resolved | BuildFailed:
         """See :class:`~python_exec_sandbox.environments.store.EnvironmentStore`."""
 
@@ -46,7 +51,9 @@ class Resolver:
         self._install_seconds = install_seconds
         self._source_builds = source_builds
 
-    async def resolve(self, python: str, requirements: tuple[str, ...], listener: RunListener) -> Versions:
+    async def resolve(
+        self, python: str, requirements: tuple[str, ...], listener: RunListener, exclude_newer: str = ""
+    ) -> Versions:
         """The versions of canonical PEP 508 lines; whatever fails is part of the answer."""
         if not requirements:
             return Versions()
@@ -56,7 +63,9 @@ class Resolver:
 
         listener.phase(Phase.INSTALLING, f"resolving {few(requirements)}")
         try:
-            found = await self._environments.resolve(python, requirements, self._install_seconds, say)
+            found = await self._environments.resolve(
+                python, requirements, self._install_seconds, say, exclude_newer
+            )
         except SandboxError as error:
             return Versions(unknown=str(error))
         if isinstance(found, Resolved):

@@ -122,7 +122,9 @@ async def validate(
             problems += [problem] if problem else []
     versions: Versions | None = None
     if resolver is not None and examined.python is not None and not examined.problems:
-        versions = await resolver.resolve(examined.python, examined.requirements, listener)
+        versions = await resolver.resolve(
+            examined.python, examined.requirements, listener, examined.exclude_newer
+        )
         problems += [versions.problem] if versions.problem else []
     brought = [package.name for package in versions.packages] if versions else []
     return Validation(

@@ -18,6 +18,7 @@ class Prepared:
     requirements: tuple[str, ...]
     python: str
     notes: tuple[str, ...] = ()
+    exclude_newer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Examined:
     """What is known of a script before it runs, whether it can run or not.
 
     ``source`` is ``None`` when the script can't be read, ``python`` when none fits. ``problems`` are
-    sentences, one for each thing that is wrong.
+    sentences, one for each thing that is wrong. ``exclude_newer`` is the script's own cutoff for packages.
     """
 
     source: source.Source | None
@@ -33,6 +34,7 @@ class Examined:
     python: str | None
     notes: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    exclude_newer: str = ""
 
     def ready(self) -> Prepared:
         """The same, for a sandbox.
@@ -46,7 +48,7 @@ class Examined:
         problems.raise_any()
         if self.source is None or self.python is None:  # can't be: that is a problem
             raise AssertionError
-        return Prepared(self.source, self.requirements, self.python, self.notes)
+        return Prepared(self.source, self.requirements, self.python, self.notes, self.exclude_newer)
 
 
 def prepare(
@@ -94,6 +96,7 @@ def examine(
         ),
         *(requirements.Wish(text, "the dependencies argument") for text in dependencies),
     ]
+    wishes = requirements.located(wishes, metadata.sources)
     merged: tuple[str, ...] = ()
     with problems.collecting():
         merged = requirements.merge(wishes)
@@ -102,7 +105,7 @@ def examine(
         python = choose_python(
             pythons, default=default_python, wanted=python_version, requires=metadata.requires_python
         )
-    return Examined(read, merged, python, metadata.notes, problems.texts)
+    return Examined(read, merged, python, metadata.notes, problems.texts, metadata.exclude_newer)
 
 
 def _read(script: str | bytes, problems: Problems) -> source.Source | None:

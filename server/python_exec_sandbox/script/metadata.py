@@ -3,7 +3,8 @@
 import difflib
 import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -11,15 +12,10 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from python_exec_sandbox.errors import RequestError
 from python_exec_sandbox.script.blocks import Block, find_blocks
 from python_exec_sandbox.script.problems import Problems
+from python_exec_sandbox.script.uv_block import UvBlock, read_uv_block
 
 MAX_BLOCK_CHARACTERS = 64 * 1024
 """Twice what requirements may have in all; keeps hostile TOML from costing time."""
-
-REFUSED_UV_KEYS = frozenset(
-    {"sources", "index", "index-url", "default-index", "extra-index-url", "find-links", "no-index"}
-)
-"""Keys of ``[tool.uv]`` that say where packages come from: that is the server's setting, and to ignore
-them could install another package of the same name."""
 
 MAX_DOTS = 100
 """Dots outside strings in one line of a block; the TOML reader's time grows with the square of a key's parts."""
@@ -40,13 +36,16 @@ _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 class Metadata:
     """The contents of the one ``script`` block. ``line`` is where its dependencies begin in the script,
     or where the block opens; 0 without a block. ``lines`` are those of each dependency. ``notes`` are
-    sentences about what was ignored."""
+    sentences about what was ignored. ``exclude_newer`` and ``sources`` (addresses by canonical names) are what
+    is honoured of ``[tool.uv]``."""
 
     dependencies: tuple[str, ...] = ()
     lines: tuple[int, ...] = ()
     requires_python: str | None = None
     line: int = 0
     notes: tuple[str, ...] = ()
+    exclude_newer: str = ""
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_metadata(text: str, problems: Problems) -> Metadata:
@@ -98,13 +97,15 @@ def _interpret(block: Block, problems: Problems) -> Metadata:
     for key in table:
         if key not in {"dependencies", "requires-python", "tool"}:
             _judge_unknown(block, key, problems, notes)
-    _judge_tool(block, table.get("tool", {}), problems, notes)
+    uv = _judge_tool(block, table.get("tool", {}), problems)
     return Metadata(
         dependencies=tuple(dependencies),
         lines=lines,
         requires_python=requires,
         line=_line_of(block, "dependencies"),
-        notes=tuple(notes),
+        notes=(*notes, *uv.notes),
+        exclude_newer=uv.exclude_newer,
+        sources=uv.sources,
     )
 
 
@@ -197,23 +198,12 @@ def _judge_unknown(block: Block, key: str, problems: Problems, notes: list[str])
         notes.append(f"The key {key[:80]!r} in line {line} of the script's metadata block was ignored.")
 
 
-def _judge_tool(block: Block, tool: object, problems: Problems, notes: list[str]) -> None:
+def _judge_tool(block: Block, tool: object, problems: Problems) -> UvBlock:
     uv = tool.get("uv", {}) if isinstance(tool, dict) else None
+    where = f"The metadata block opened in line {block.line} of the script"
     if not isinstance(uv, dict):
         problems.add(
-            f"The metadata block opened in line {block.line} of the script: '{'tool' if uv is None else 'tool.uv'}' "
-            "must be a table; remove it, nothing of it is needed here."
+            f"{where}: '{'tool' if uv is None else 'tool.uv'}' must be a table; remove it, nothing of it is needed here."
         )
-        return
-    if refused := sorted(uv.keys() & REFUSED_UV_KEYS):
-        problems.add(
-            f"The metadata block opened in line {block.line} of the script sets {_listed(refused)} under "
-            "[tool.uv]; where packages come from is set in the server, not in a script. Remove it, or name "
-            "the package's address in a dependency: name @ https://..."
-        )
-    if ignored := sorted(uv.keys() - REFUSED_UV_KEYS):
-        notes.append(f"[tool.uv] in the script's metadata block was ignored: {_listed(ignored)}.")
-
-
-def _listed(keys: list[str]) -> str:
-    return ", ".join(repr(key[:40]) for key in keys[:5])
+        return UvBlock()
+    return read_uv_block(uv, where, problems)

@@ -1,7 +1,7 @@
 """One list of requirements from several wishes, each checked before any installer sees it."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from urllib.parse import urlsplit
@@ -71,6 +71,25 @@ def merge(wishes: Iterable[Wish]) -> tuple[str, ...]:
             lines |= dict.fromkeys(_merge_group(group))
     problems.raise_any()
     return tuple(lines)
+
+
+def located(wishes: Iterable[Wish], sources: Mapping[str, str]) -> list[Wish]:
+    """``wishes`` and, for each whose package has an address in ``sources`` (by canonical names), one for that."""
+    found = []
+    for wish in wishes:
+        found.append(wish)
+        try:
+            requirement = Requirement(wish.text.strip())
+        except InvalidRequirement:
+            continue  # that is told when it is merged
+        url = sources.get(canonicalize_name(requirement.name))
+        if url is not None and requirement.url is None:
+            marker = f" ; {requirement.marker}" if requirement.marker else ""
+            extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+            found.append(
+                Wish(f"{requirement.name}{extras} @ {url}{marker}", f"its source, for {wish.origin}")
+            )
+    return found
 
 
 def _key(requirement: Requirement) -> tuple[str, str]:
