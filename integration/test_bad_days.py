@@ -89,7 +89,7 @@ WRONG: dict[str, Wrong] = {
         [f"{LIMIT + 1:,} bytes", f"at most {LIMIT:,}", "read or generate"], script="#" * (LIMIT + 1)
     ),
     "a Python of long ago": Wrong(["Python 2.7", "3.13, 3.14, 3.15"], {"python_version": "2.7"}),
-    "a Python that the image lacks": Wrong(["Python 3.12", "3.13, 3.14, 3.15"], {"python_version": 3.12}),
+    "a Python that nobody has": Wrong(["Python 3.7", "3.13, 3.14, 3.15"], {"python_version": 3.7}),
     "a Python to come": Wrong([">=4", "3.13, 3.14, 3.15"], {"python_version": ">=4"}),
     "a Python of one patch": Wrong(["3.13.2", "only minor versions"], {"python_version": "3.13.2"}),
     "no version": Wrong(["'snake'", "not a version", "3.13, 3.14, 3.15"], {"python_version": "snake"}),

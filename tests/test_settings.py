@@ -39,6 +39,7 @@ def test_each_setting_has_a_flag_that_reaches_it() -> None:
         "network": ("none", Network.NONE),
         "resolution_ttl": ("00:10:00", 600.0),
         "store": ("my-store", "my-store"),
+        "python_mirror": ("https://pythons.example", "https://pythons.example"),
         "store_size": ("1GiB", 1024 * MIB),
         "docker_host": ("tcp://engine:1", "tcp://engine:1"),
         "runtime": ("runsc", "runsc"),
@@ -149,6 +150,8 @@ def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> Non
         (["--python-version", "3.12"], ["--python-version 3.12 is not available", "3.13, 3.14, 3.15"]),
         (["run", "x.py", "--python-version", "3.12"], ["--python-version 3.12 is not available"]),
         (["--image", "a:b", "--python-version", "snake"], ["--python-version snake is not available"]),
+        (["--python-mirror", "https://me:secret@x.example"], ["--python-mirror", "has credentials in it"]),
+        (["--python-mirror", "/some/folder"], ["--python-mirror", "is not the address of a server"]),
         (["--ca-bundle", "/no/such/file"], ["--ca-bundle", "not an existing file"]),
         (["--pool-sze", "3"], ["unknown option --pool-sze; did you mean --pool-size?"]),
         (

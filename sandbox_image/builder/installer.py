@@ -147,6 +147,18 @@ class Installer:
             raise InstallerFailed(f"error: building {os.path.basename(source)} made no wheel")
         return os.path.join(folder, wheels[0])
 
+    def fetch(self, version: str, folder: str, mirror: str) -> None:
+        """A Python of ``version`` into ``folder``, from uv's own source or from ``mirror``: the address of its
+        copy, or of a list of downloads (``.json``)."""
+        source = "UV_PYTHON_DOWNLOADS_JSON_URL" if mirror.endswith(".json") else "UV_PYTHON_INSTALL_MIRROR"
+        variables = {"UV_PYTHON_DOWNLOADS": "manual", "UV_PYTHON_INSTALL_DIR": folder}
+        self._tell(f"fetching Python {version}")
+        self._run(
+            *("python", "install", "--no-bin", "--managed-python", version),
+            **variables,
+            **({source: mirror} if mirror else {}),
+        )
+
     def make(self, python: str, folder: str) -> None:
         """An environment without packages."""
         self._run("venv", "--no-project", "--python", python, folder)

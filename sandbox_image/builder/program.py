@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from .built import MAX_BUILT_BYTES, BuildRefused, Built
 from .bytecode import compile_modules, existing, share
 from .installer import RETRIES, UV, Installer, InstallerFailed, InstallerKilled, NeedsSource, Settings
+from .pythons import PythonMissing, Pythons
 from .room import Room, size_of
 from .store import Environment, Resolution, Store
 from .warming import Warming, is_unreachable
@@ -64,6 +65,7 @@ class Request:
     used: dict[str, float] = field(default_factory=dict)
     installer: Settings = field(default_factory=Settings)
     is_from_source: bool = False
+    python_mirror: str = ""
 
     @property
     def is_pinned(self) -> bool:
@@ -88,18 +90,19 @@ class Request:
                 "used": dict(used),
                 "installer": installer,
                 "from_source": bool(from_source),
-            } if all(isinstance(one, str) and one.isprintable() for one in requirements):
-                if task in TASKS and (requirements or task in ("warm", "trim")):
-                    return cls(
-                        python,
-                        sorted(requirements),
-                        float(seconds),
-                        task,
-                        store_bytes,
-                        _uses(used),
-                        Settings.parse(installer),
-                        from_source,
-                    )
+                "python_mirror": str(mirror),
+            } if task in TASKS and all(isinstance(one, str) and one.isprintable() for one in requirements):
+                return cls(
+                    python,
+                    sorted(requirements),
+                    float(seconds),
+                    task,
+                    store_bytes,
+                    _uses(used),
+                    Settings.parse(installer),
+                    from_source,
+                    mirror,
+                )
         raise ValueError("not a request")
 
 
@@ -123,7 +126,7 @@ class Program:
     ) -> None:
         self._store = store
         self._installer = installer
-        self._pythons = pythons
+        self._pythons = Pythons(pythons, store, installer)
         self._tell = tell
 
     def answer(self, request: Request, built: Built | None = None) -> dict[str, object]:
@@ -134,16 +137,14 @@ class Program:
             self._store.note_uses(request.used)
             if request.task == "trim":
                 return {"type": "trimmed", "freed": room.empty()}
-            if request.python not in self._pythons:
-                return failed(
-                    "installer", f"error: no Python {request.python}, but {', '.join(self._pythons)}"
-                )
-            base = Base.of(request.python, self._pythons[request.python])
+            base = Base.of(request.python, self._pythons.find(request.python, request.python_mirror))
             if request.task == "resolve":
                 return self._versions(request, base)
             if request.task == "warm":
                 return self._warmed(request, base, room)
             return self._built(request, base, room, built)
+        except PythonMissing as error:
+            return failed("python", str(error))
         except NeedsSource as error:
             return failed("needs_source", str(error))
         except InstallerFailed as error:
@@ -251,8 +252,10 @@ class Program:
             return replace(remembered or self._known_offline(request, base, error), is_stale=True)
 
     def _resolve(self, request: Request, base: "Base", retries: int = RETRIES) -> Resolution:
-        self._tell("resolving versions")
         now = time.time()
+        if not request.requirements:  # a Python of its own
+            return Resolution("", now)
+        self._tell("resolving versions")
         with tempfile.TemporaryDirectory() as scratch:
             lock = self._installer.resolve(base.python, request.requirements, scratch, retries=retries)
         resolution = Resolution(lock, now)
@@ -309,6 +312,8 @@ class Program:
             self._installer.ask(python, scratch)  # before there is anything in it that could run
             for facts in glob.glob(os.path.join(scratch, "interpreter-v*")):
                 shutil.copytree(facts, os.path.join(self._store.facts_of(name), os.path.basename(facts)))
+        if not lock:
+            return []
         with tempfile.TemporaryDirectory() as scratch:
             self._tell("installing packages")
             installer.install(python, lock, scratch, wheels)
@@ -332,7 +337,7 @@ def _key_of(base: "Base", request_key: str, resolution: Resolution) -> str:
 
 @dataclass(frozen=True)
 class Base:
-    """A Python of the image. Environments hold links to it and what uv knows of it, so that they go with it."""
+    """A Python of the image or the store. Environments hold links to it and what uv knows of it, so that they go with it."""
 
     version: str
     python: str

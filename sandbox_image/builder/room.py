@@ -91,6 +91,7 @@ class Room:
         """Remove everything that no sandbox holds; how many bytes that freed."""
         ledger = measured(self._store)
         freed = self._shrink(ledger, goal=0, spare_seconds=0.0)
+        self._store.remove_pythons()
         self._store.note_measured(ledger.total)
         return freed
 

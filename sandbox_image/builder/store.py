@@ -12,6 +12,7 @@
     /store/facts       0700   what uv knows of each environment's Python, for sandboxes to begin with; apart from
                               the environments, in which packages can put files anywhere
     /store/private     0700   a cache and wheels for each environment from sources, gone once that is whole
+    /store/pythons     0755   that the image lacks
     /store/envs        0711   one folder for each environment, with a name that nobody can guess
 
 Where all of them are one user, sandboxes see the last three alone, which are 0311: not even their owner can list
@@ -81,6 +82,7 @@ class Store:
     def __init__(self, root: str, *, one_user: bool = False) -> None:
         self.root = root
         self.cache = os.path.join(root, "cache")
+        self.pythons = os.path.join(root, "pythons")
         self._envs = os.path.join(root, "envs")
         self._facts = os.path.join(root, "facts")
         self._index = os.path.join(root, "index")
@@ -88,11 +90,12 @@ class Store:
         _folder(root, 0o711)
         _folder(self.cache, 0o700)
         _folder(self._index, 0o700)
-        for name in ("requests", "environments", "building", "locks"):
+        for name in ("requests", "environments", "building", "locks", "pythons"):
             _folder(os.path.join(self._index, name), 0o700)
         _folder(self._facts, 0o311 if one_user else 0o700)
         _folder(os.path.join(root, "leases"), 0o311 if one_user else 0o700)
         _folder(self._private, 0o700)
+        _folder(self.pythons, 0o755)
         _folder(self._envs, 0o311 if one_user else 0o711)
 
     def locked(self, key: str, on_wait: Callable[[], None]) -> contextlib.AbstractContextManager[None]:
@@ -216,6 +219,16 @@ class Store:
                 self._remove(name)
                 raise
 
+    def python_record(self, version: str) -> str:
+        """The file that says where a fetched Python is."""
+        return self._path("pythons", f"{version}.json")
+
+    def remove_pythons(self) -> None:
+        """Forget and remove all that were fetched, unless there is an environment, which may need one."""
+        if not any(self._records()) and not os.listdir(self._path("building")):
+            for folder in (self._path("pythons"), self.pythons):
+                shutil.rmtree(folder, ignore_errors=True)
+
     def warm_record(self, python: str) -> str:
         """The file that says which packages were installed ahead for ``python``, a digest."""
         return self._path(f"warm-{python}.json")
@@ -258,7 +271,7 @@ class Store:
         """
         names = {name for _, name, _ in self._records()} | set(os.listdir(self._path("building")))
         own = [folder for name in sorted(names) for folder in (self.folder_of(name), self.facts_of(name))]
-        return [*own, *self.archives(), *self.rest_of_cache(), self._index]
+        return [*own, *self.archives(), *self.rest_of_cache(), self._index, self.pythons]
 
     def check_free(self, size: int) -> None:
         """Raises ``OSError`` (``ENOSPC``) when the disk has less than ``size`` bytes left."""

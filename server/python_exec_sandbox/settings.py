@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -82,6 +83,18 @@ StoreName = Annotated[
 IndexUrls = AfterValidator(public_addresses)
 Cutoff = AfterValidator(cutoff)
 RunSeconds = Annotated[Seconds, between(0.1, DAY_SECONDS, show_seconds)]
+
+
+def _without_credentials(address: str | None) -> str | None:
+    """An address is shown to models, and told in errors of downloads."""
+    if address is None:
+        return None
+    parts = urlsplit(address)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("is not the address of a server, such as https://pythons.example/releases")
+    if "@" in parts.netloc:
+        raise ValueError("has credentials in it, which are not supported")
+    return address
 
 
 def _trusted_certificates() -> Path | None:
@@ -189,6 +202,9 @@ class Settings(BaseSettings):
         ByteSize(DEFAULT_STORE_BYTES),
         description="room for installed packages; beyond it those not used for longest go",
     )
+    python_mirror: Annotated[
+        OptionalText, AfterValidator(_without_credentials), Flag(Group.SANDBOXES, "URL", "uv's own source")
+    ] = Field(None, description="where Pythons that the image lacks come from: a copy, or a list (.json)")
     no_warm_cache: Annotated[bool, Flag(Group.SANDBOXES, default="off")] = Field(
         False, description="don't install packages that scripts often need while nothing is to be done"
     )

@@ -273,6 +273,7 @@ ROWS = {
     "source_builds": Row("refuse", what_a_builder_is_asked_for_a_source),
     "store": Row("other-store", host("Mounts"), OWN_IMAGE),
     "store_size": Row("1GiB", what_a_builder_is_asked),
+    "python_mirror": Row("https://pythons.example", what_a_builder_is_asked),
     "sandbox_backend": Row("none", what_runs_scripts, NOWHERE),
     "allow_unsandboxed": Row(True, what_runs_scripts, NOWHERE),
     "uv_path": Row("/no/such/uv", found_uv, {"sandbox_backend": "none"}),

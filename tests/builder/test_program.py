@@ -336,12 +336,6 @@ def test_emptied_on_demand_it_says_how_much_that_freed(
     assert os.listdir(os.path.join(store.root, "envs")) == []
 
 
-def test_a_python_that_the_image_lacks_is_named(ask: Ask) -> None:
-    answer = ask(python="3.99")
-    assert answer["cause"] == "installer"
-    assert "3.99" in str(answer["text"])
-
-
 def test_another_interpreter_file_is_another_environment(tmp_path: Path) -> None:
     file = tmp_path / "python"
     file.write_text("1")
@@ -369,6 +363,7 @@ ASKED = {
     "used": {},
     "installer": NONE,
     "from_source": False,
+    "python_mirror": "",
 }
 
 
@@ -385,7 +380,6 @@ def test_a_request_is_read_as_it_was_sent() -> None:
         b"",
         b"[]",
         b"{",
-        json.dumps(ASKED | {"requirements": []}).encode(),
         json.dumps(ASKED | {"requirements": ["a\n--index-url x"]}).encode(),
         json.dumps(ASKED | {"requirements": [1]}).encode(),
         json.dumps(ASKED | {"requirements": "six"}).encode(),

@@ -3,6 +3,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from python_exec_sandbox.drivers.base import RunWatcher
 from python_exec_sandbox.environments.records import Environment
 from python_exec_sandbox.errors import RequestError
 from python_exec_sandbox.model.environment import BuildFailed, BuildFault, Package
@@ -106,6 +107,46 @@ async def test_when_packages_fail_no_sandbox_is_asked_for() -> None:
     assert result.verdict is Verdict.REQUIREMENTS_FAILED
     assert result.sentence.startswith("The script did not start. ")
     assert "There is no package zz" in result.sentence
+    assert pool.asked == []
+
+
+OTHERS = ExecutorOptions(driver="fake", fetched_pythons=("3.11", "3.12"))
+
+
+async def test_a_python_that_sandboxes_lack_comes_as_an_environment_into_any_of_them() -> None:
+    jobs: list[Job] = []
+
+    async def keeps(job: Job, watcher: RunWatcher) -> RunReport:
+        jobs.append(job)
+        return await prints(job, watcher)
+
+    environments, pool, diary = ScriptedEnvironments([ready()]), ScriptedPool([keeps]), Diary()
+    result = await Executor(pool, OTHERS, environments).run(RunRequest("pass", python_version="3.12"), diary)
+    assert (result.verdict, result.python) == (Verdict.OK, "3.12")
+    assert environments.asked == [("3.12", (), 120.0)]
+    assert [python for python, _ in pool.asked] == ["3.13"]
+    assert (jobs[0].python, jobs[0].environment) == ("3.12", ready().path)
+    assert diary.phases[0] == (Phase.INSTALLING, "installing Python 3.12")
+
+
+async def test_a_python_of_the_image_is_never_fetched() -> None:
+    options = replace(OTHERS, default_python="3.12")
+    environments, pool = ScriptedEnvironments([]), ScriptedPool([prints])
+    assert (await Executor(pool, options, environments).run(RunRequest("pass"))).python == "3.12"
+    assert environments.asked == []
+    assert [python for python, _ in pool.asked] == ["3.12"]
+
+
+async def test_a_python_that_could_not_be_fetched_is_said_so_in_one_line() -> None:
+    said = "error: Request failed after 3 retries\n  cause: Failed to download `https://x/cpython`\n  cause: dns error"
+    pool = ScriptedPool([])
+    environments = ScriptedEnvironments([BuildFailed(BuildFault.PYTHON, said)])
+    result = await Executor(pool, OTHERS, environments).run(RunRequest("pass", python_version="3.12"))
+    assert (result.verdict, result.headline) == (Verdict.REQUIREMENTS_FAILED, "no such Python")
+    assert result.sentence.startswith("The script did not start. The sandbox lacks the Python")
+    assert "dns error" in result.sentence
+    assert "3.13, 3.14, 3.15" in result.sentence
+    assert "\n" not in result.sentence
     assert pool.asked == []
 
 

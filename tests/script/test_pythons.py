@@ -40,6 +40,37 @@ def test_an_older_one_is_chosen_when_nothing_newer_fits() -> None:
 
 
 @pytest.mark.parametrize(
+    ("wanted", "requires", "chosen"),
+    [
+        ("3.12", None, "3.12"),
+        (None, "<3.13", "3.12"),
+        (None, "<3.11", "3.10"),
+        ("<3.12", None, "3.11"),
+        (None, ">=3.9", "3.13"),
+        (None, "!=3.13.*", "3.14"),
+        ("3", "<3.11", "3.10"),
+    ],
+)
+def test_one_that_takes_a_download_is_chosen_only_where_no_other_fits(
+    wanted: str | None, requires: str | None, chosen: str
+) -> None:
+    others = ("3.9", "3.10", "3.11", "3.12")
+    assert (
+        choose_python(AVAILABLE, default="3.13", wanted=wanted, requires=requires, fetched=others) == chosen
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "requires"), [("3.8", None), (None, "<3.9"), (None, "==3.12.4"), (None, "==3.13")]
+)
+def test_what_nobody_has_is_refused_and_those_that_take_a_download_are_named_too(
+    wanted: str | None, requires: str | None
+) -> None:
+    with pytest.raises(RequestError, match=r"Available are 3\.12, 3\.13, 3\.14, 3\.15"):
+        choose_python(AVAILABLE, default="3.13", wanted=wanted, requires=requires, fetched=("3.12",))
+
+
+@pytest.mark.parametrize(
     ("wanted", "requires", "words"),
     [
         ("3.12", None, ["3.12"]),

@@ -41,6 +41,7 @@ def test_a_request_is_one_line_of_what_the_builder_needs() -> None:
         "used": {BUILT["id"]: 1.5},
         "installer": {"config": "", "variables": {}, "certificates": ""},
         "from_source": False,
+        "python_mirror": "",
     }
 
 

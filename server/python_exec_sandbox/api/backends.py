@@ -26,7 +26,7 @@ from python_exec_sandbox.pool.config import PoolConfig
 from python_exec_sandbox.pool.pool import Pool
 from python_exec_sandbox.pool.stats import PoolStats
 from python_exec_sandbox.run.executor import Executor
-from python_exec_sandbox.run.records import ExecutorOptions
+from python_exec_sandbox.run.records import FETCHED_PYTHONS, ExecutorOptions
 from python_exec_sandbox.run.resolving import Resolver
 from python_exec_sandbox.setting_values import Backend as BackendKind
 from python_exec_sandbox.setting_values import SourceBuilds
@@ -90,7 +90,8 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
         Pool(driver, pool_config(settings, warm=warm)) as pool,
         anyio.create_task_group() as tasks,
     ):
-        executor = Executor(pool, executor_options(settings, driver.name), environments)
+        options = replace(executor_options(settings, driver.name), fetched_pythons=FETCHED_PYTHONS)
+        executor = Executor(pool, options, environments)
         if warm and (warm_up := package_warm_up(settings, environments, pool.stats)):
             tasks.start_soon(warm_up.run)
         yield Backend(
@@ -130,6 +131,7 @@ def environment_store(settings: Settings, builder: Builder) -> EnvironmentStore:
         settings.resolution_ttl,
         partial(indexes, settings),
         settings.store_size,
+        settings.python_mirror or "",
         source_builds=settings.source_builds is SourceBuilds.ALLOW,
     )
 

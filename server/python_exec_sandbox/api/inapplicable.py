@@ -6,6 +6,7 @@ from python_exec_sandbox.settings import Settings
 _OF_CONTAINERS = (
     *("allow_unsandboxed", "docker_host", "runtime", "image", "base_image", "pull_policy"),
     *("pool_size", "idle_timeout", "settle_time", "store", "store_size", "resolution_ttl", "no_warm_cache"),
+    "python_mirror",
 )
 """Settings that only speak of sandboxes."""
 

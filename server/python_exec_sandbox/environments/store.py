@@ -58,6 +58,7 @@ class EnvironmentStore:
         resolution_seconds: float,
         read_indexes: Callable[[], Indexes] = Indexes,
         store_bytes: int = DEFAULT_STORE_BYTES,
+        python_mirror: str = "",
         *,
         source_builds: bool = True,
     ) -> None:
@@ -67,6 +68,7 @@ class EnvironmentStore:
         self._told: set[str] = set()
         self._resolution_seconds = resolution_seconds
         self._store_bytes = store_bytes
+        self._python_mirror = python_mirror
         self._known: OrderedDict[Key, _Known] = OrderedDict()
         self._used: dict[str, float] = {}
         self._flights: dict[Key, Flight] = {}
@@ -200,6 +202,7 @@ class EnvironmentStore:
             task=task,
             store_bytes=self._store_bytes,
             used=self._uses(),
+            python_mirror=self._python_mirror,
         )
 
     async def _joined(self, key: Key, flight: Flight, say: Say) -> BuiltEnvironment | BuildFailed:

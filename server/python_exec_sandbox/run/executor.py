@@ -169,9 +169,13 @@ class Executor:
     ) -> None:
         self._pool = pool
         self._options = options
-        self._packages = Packages(environments, in_sandbox=options.can_install)
         # An image of somebody's own may have others; the default is what its owner says it has.
         self._pythons = sorted({*options.pythons, options.default_python}, key=Version)
+        self._packages = Packages(
+            environments,
+            in_sandbox=options.can_install,
+            fetched=tuple(one for one in options.fetched_pythons if one not in self._pythons),
+        )
         self._reading = anyio.CapacityLimiter(READING_THREADS)
 
     @property
@@ -295,6 +299,7 @@ class Executor:
             return examine(
                 request.script,
                 pythons=self._pythons,
+                fetched=self._packages.fetched,
                 default_python=self._options.default_python,
                 dependencies=request.dependencies,
                 python_version=request.python_version,
@@ -325,7 +330,9 @@ class Executor:
         """One sandbox's report on ``job``, and the seconds spent waiting for that sandbox."""
         attempt.phase(Phase.WAITING)
         asked = anyio.current_time()
-        lease = await self._pool.acquire(job.python, timeout=max(queue_seconds, 0.0))
+        # A fetched Python comes with its environment, for which any sandbox does.
+        python = self._options.default_python if job.python in self._packages.fetched else job.python
+        lease = await self._pool.acquire(python, timeout=max(queue_seconds, 0.0))
         with lease:
             waited = anyio.current_time() - asked
             attempt.sandbox_id = lease.sandbox.id

@@ -41,11 +41,19 @@ class Installed:
 
 
 class Packages:
-    """Gets jobs their packages. ``in_sandbox``: whether a sandbox could install some by itself."""
+    """Gets jobs their packages. ``in_sandbox``: whether a sandbox could install some by itself;
+    ``fetched``: Pythons that only the store has."""
 
-    def __init__(self, environments: ProvidesEnvironments | None, *, in_sandbox: bool) -> None:
+    def __init__(
+        self,
+        environments: ProvidesEnvironments | None,
+        *,
+        in_sandbox: bool,
+        fetched: tuple[str, ...] = (),
+    ) -> None:
         self._environments = environments
         self._in_sandbox = in_sandbox
+        self.fetched = fetched
 
     @property
     def keeps_cutoffs(self) -> bool:
@@ -62,9 +70,10 @@ class Packages:
         Raises:
             DriverError: there is no place to install in.
         """
-        if not job.requirements or self._environments is None:
+        is_fetched = job.python in self.fetched
+        if self._environments is None or not (job.requirements or is_fetched):
             return Installed(job)
-        wanted = few(job.requirements)
+        wanted = few(job.requirements) or f"Python {job.python}"
 
         def say(words: str) -> None:
             listener.phase(Phase.INSTALLING, f"installing {wanted}: {words}")

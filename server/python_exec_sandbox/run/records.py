@@ -9,6 +9,9 @@ from python_exec_sandbox.model.result import OutputStream, Phase, Usage, Verdict
 from python_exec_sandbox.stream.capture import Captured
 
 SUPPORTED_PYTHONS = ("3.13", "3.14", "3.15")
+
+FETCHED_PYTHONS = ("3.9", "3.10", "3.11", "3.12")
+"""What uv can get beside them; older ones can't compile modules for another place."""
 """What the sandbox image carries; known before any sandbox is."""
 
 
@@ -81,12 +84,13 @@ class SilentListener:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorOptions:
-    """The settings that runs depend on. ``keep_bytes`` is how much of each stream is kept,
+    """The settings that runs depend on. ``fetched_pythons`` are those that sandboxes lack and the store can get. ``keep_bytes`` is how much of each stream is kept,
     ``output_kill_bytes`` how much of both together ends a run; ``driver`` is its name in results."""
 
     driver: str
     pythons: tuple[str, ...] = SUPPORTED_PYTHONS
     default_python: str = SUPPORTED_PYTHONS[0]
+    fetched_pythons: tuple[str, ...] = ()
     sandbox: SandboxLimits = field(default_factory=SandboxLimits)
     default_run_seconds: float = 30.0
     max_run_seconds: float = 300.0

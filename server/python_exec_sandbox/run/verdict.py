@@ -12,6 +12,7 @@ from python_exec_sandbox.model.environment import BuildFailed, BuildFault
 from python_exec_sandbox.model.limits import RunLimits, SandboxLimits
 from python_exec_sandbox.model.result import Loss, RunReport, StopReason, Verdict
 from python_exec_sandbox.run import install_failures, uv_text
+from python_exec_sandbox.run.records import SUPPORTED_PYTHONS
 from python_exec_sandbox.run.signals import signal_meaning, signal_name
 from python_exec_sandbox.run.units import show_bytes, show_seconds
 from python_exec_sandbox.stream.clean import clean_text
@@ -21,6 +22,10 @@ MAX_DETAIL_CHARACTERS = 300
 NO_BUILDS = "It would have to be built from its source, and such builds are off here (--source-builds)."
 
 DID_NOT_START = "The script did not start."
+
+NOT_FETCHED = "The sandbox lacks the Python that the script asks for, and it could not be fetched"
+
+ASK_FOR_ANOTHER = f"Ask for one that is there ({', '.join(SUPPORTED_PYTHONS)}), or run it again later."
 
 NO_STORE_ROOM = "No room to install: the disk that packages are kept on is full. Free some of it."
 
@@ -63,6 +68,9 @@ def judge_build(failed: BuildFailed, run: RunLimits, requirements: Sequence[str]
             reason = _installer_said(failed.text, requirements)
         case BuildFault.NEEDS_SOURCE:
             reason = f"{_installer_said(failed.text, requirements)} {NO_BUILDS}"
+        case BuildFault.PYTHON:
+            headline = "no such Python"
+            reason = f"{NOT_FETCHED}: {uv_text.shorten(failed.text).rstrip('.')}. {ASK_FOR_ANOTHER}"
         case BuildFault.TIME:
             headline = f"timed out while installing: limit {show_seconds(run.install_seconds)}"
             reason = _took_longer(run)

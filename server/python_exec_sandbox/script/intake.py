@@ -80,6 +80,7 @@ def examine(
     default_python: str,
     dependencies: Sequence[str] = (),
     python_version: str | None = None,
+    fetched: Sequence[str] = (),
 ) -> Examined:
     """All that can be told of a script without running it; never raises for what is wrong with it.
 
@@ -103,7 +104,11 @@ def examine(
     python: str | None = None
     with problems.collecting():
         python = choose_python(
-            pythons, default=default_python, wanted=python_version, requires=metadata.requires_python
+            pythons,
+            default=default_python,
+            wanted=python_version,
+            requires=metadata.requires_python,
+            fetched=fetched,
         )
     return Examined(read, merged, python, metadata.notes, problems.texts, metadata.exclude_newer)
 

@@ -16,9 +16,15 @@ _VERSION = re.compile(r"(?:python)?\s*(\d+)(?:\.(\d+))?(\.\w+)?", re.IGNORECASE)
 
 
 def choose_python(
-    available: Sequence[str], *, default: str, wanted: str | None = None, requires: str | None = None
+    ready: Sequence[str],
+    *,
+    default: str,
+    wanted: str | None = None,
+    requires: str | None = None,
+    fetched: Sequence[str] = (),
 ) -> str:
-    """The member of ``available`` (minor versions, oldest first) to run with.
+    """The member of ``ready`` (minor versions, oldest first) to run with; only where none of these fits, the newest
+    that does of ``fetched``, which take a download.
 
     ``wanted`` is the caller's word ("3.14", ">=3.14"), ``requires`` the script's own requires-python;
     both must agree. Among those that fit: the default, else the nearest newer one (more packages have
@@ -27,6 +33,7 @@ def choose_python(
     Raises:
         RequestError: nothing fits, or a version isn't understood; names what is available.
     """
+    available = sorted({*ready, *fetched}, key=Version)
     fitting = list(available)
     asked = ""
     if wanted is not None and wanted.strip():
@@ -41,7 +48,7 @@ def choose_python(
                 f"The script's requires-python {_shown(requires)} admits none of the Pythons {looked_at}. "
                 f"Available are {_listed(available)}.{_hint(specifier, available)}"
             )
-    return _nearest(fitting, default)
+    return _nearest([one for one in fitting if one in ready] or fitting, default)
 
 
 def _wanted(wanted: str, available: Sequence[str]) -> list[str]:

@@ -5,7 +5,7 @@ from     type      other keys
 =======  ========  ================================================================================
 server   (none)    task: "build" | "resolve" | "warm" | "trim", python: str, requirements: [str],
                    resolution_seconds: float, store_bytes: int, used: {id: seconds ago}, installer: {config:
-                   str, variables: {str: str}, certificates: str}, from_source: bool; the one request. With
+                   str, variables: {str: str}, certificates: str}, from_source: bool, python_mirror: str; the one request. With
                    from_source, the line of a build sandbox (``sandbox_image/builder/built.py``) follows,
                    which the server passes on as it is
 builder  progress  words: str
@@ -14,7 +14,7 @@ builder  built     id: 32 hexadecimal digits, reused: bool, packages: [[name, ve
 builder  resolved  packages: [[name, version]]; the last message
 builder  warmed    package: str, left: int; the last message
 builder  trimmed   freed: int; the last message
-builder  failed    cause: "installer" | "needs_source" | "memory" | "no_room" | "fault", text: str; the last
+builder  failed    cause: "installer" | "needs_source" | "python" | "memory" | "no_room" | "fault", text: str; the last
                    message
 =======  ========  ================================================================================
 """
@@ -62,6 +62,7 @@ def request_line(request: BuildRequest) -> bytes:
         "requirements": request.requirements,
         "resolution_seconds": request.resolution_seconds,
         "store_bytes": request.store_bytes,
+        "python_mirror": request.python_mirror,
         "used": {path.rpartition("/")[2]: ago for path, ago in request.used},
         "installer": {
             "config": request.installer.config,
