@@ -9,7 +9,7 @@ LIST = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
 
 _UNREACHABLE = re.compile(
     r"error sending request|dns error|failed to lookup address|connection refused|network is unreachable"
-    r"|timed out|tcp connect error|network connectivity is disabled",
+    r"|timed out|tcp connect error|network connectivity is disabled|http status server error \(5",
     re.IGNORECASE,
 )
 
@@ -38,7 +38,7 @@ class Warming:
 
 
 def is_unreachable(text: str) -> bool:
-    """Whether ``text``, said by uv, says that the index could not be reached."""
+    """Whether ``text``, said by uv, says that the index could not be reached, or has trouble of its own."""
     return bool(_UNREACHABLE.search(text))
 
 

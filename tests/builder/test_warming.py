@@ -42,6 +42,7 @@ def test_without_a_list_nothing_is_to_be_done(tmp_path: Path, monkeypatch: pytes
         ),
         ("  cause: tcp connect error\n  cause: Connection refused (os error 111)", True),
         ("  cause: operation timed out", True),
+        ("  cause: HTTP status server error (503 Service Unavailable) for url (https://x/)", True),
         ("Because zz was not found in the package registry", False),
         ("HTTP status client error (404 Not Found) for url", False),
     ],

@@ -28,8 +28,23 @@ class Activity:
         return self.now, self.done
 
 
-def warm_up(store: EnvironmentStore, activity: Activity, *, start: float = 0.0, quiet: float = 0.0) -> WarmUp:
-    return WarmUp(store, "3.13", activity, start_seconds=start, quiet_seconds=quiet, look_seconds=0.001)
+def warm_up(
+    store: EnvironmentStore,
+    activity: Activity,
+    *,
+    start: float = 0.0,
+    quiet: float = 0.0,
+    retry: float = 60.0,
+) -> WarmUp:
+    return WarmUp(
+        store,
+        "3.13",
+        activity,
+        start_seconds=start,
+        quiet_seconds=quiet,
+        look_seconds=0.001,
+        retry_seconds=retry,
+    )
 
 
 async def test_one_package_after_the_other_until_none_is_left() -> None:
@@ -53,12 +68,14 @@ async def test_a_store_that_is_warm_costs_one_question() -> None:
     "outcome",
     [BuildFailed(BuildFault.INSTALLER, "error sending request"), CreateFailed("the engine is full")],
 )
-async def test_a_failure_ends_it_for_this_server(outcome: BuildFailed | CreateFailed) -> None:
-    builder = FakeBuilder(Build(outcome))
+async def test_after_a_failure_it_is_tried_again_but_not_soon(outcome: BuildFailed | CreateFailed) -> None:
+    builder = FakeBuilder(Build(outcome), Build(Warmed("x", 0)))
     with anyio.fail_after(BOUND):
         async with EnvironmentStore(builder, 3600.0) as store:
-            await warm_up(store, Activity()).run()
-    assert len(builder.requests) == 1
+            began = anyio.current_time()
+            await warm_up(store, Activity(), retry=0.1).run()
+    assert anyio.current_time() - began >= 0.1
+    assert len(builder.requests) == 2
 
 
 async def test_a_server_that_ends_soon_installs_nothing() -> None:

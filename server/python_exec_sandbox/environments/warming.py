@@ -8,7 +8,7 @@ import anyio
 
 from python_exec_sandbox.environments.store import EnvironmentStore
 from python_exec_sandbox.errors import DriverError
-from python_exec_sandbox.model.environment import BuildFailed
+from python_exec_sandbox.model.environment import BuildFailed, Warmed
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,10 @@ LEAST_STORE_BYTES = 3 * 1024**3
 """The packages take one; in a smaller store they would drive out what somebody asked for."""
 
 
+RETRY_SECONDS = 1800.0
+"""After a failure: the engine may have been started meanwhile, or the index be there again."""
+
+
 @dataclass(frozen=True, slots=True)
 class WarmUp:
     """``activity`` counts what is being done now, and what was done since the start."""
@@ -37,28 +41,31 @@ class WarmUp:
     start_seconds: float = START_SECONDS
     quiet_seconds: float = QUIET_SECONDS
     look_seconds: float = LOOK_SECONDS
+    retry_seconds: float = RETRY_SECONDS
 
     async def run(self) -> None:
         """One package after the other, each in a quiet time and given up for whatever somebody asks for, until
-        all have had their turn or one fails: the next server goes on then. What was done is remembered in
-        the store."""
+        all have had their turn. What was done is remembered in the store."""
         await anyio.sleep(self.start_seconds)
         while True:
             await self._until_quiet()
-            try:
-                outcome = await self.store.warm(self.python, INSTALL_SECONDS)
-            except DriverError as error:
-                logger.info("no packages are installed ahead: %s", error)
-                return
-            if isinstance(outcome, BuildFailed):
-                logger.info("no more packages are installed ahead: %s", outcome.text or outcome.fault)
-                return
-            if outcome is None:  # it gave way to a build that somebody waits for
-                continue
-            if outcome.package:
-                logger.info("installed ahead: %s; %s left", outcome.package, outcome.left)
-            if not outcome.left:
-                return
+            outcome = await self._next()
+            if isinstance(outcome, str):
+                logger.info("no package was installed ahead: %s", outcome)
+                await anyio.sleep(self.retry_seconds)  # nothing tells of an index that is there again
+            elif outcome is not None:  # else it gave way to what somebody waits for
+                if outcome.package:
+                    logger.info("installed ahead: %s; %s left", outcome.package, outcome.left)
+                if not outcome.left:
+                    return
+
+    async def _next(self) -> Warmed | str | None:
+        """What became of the next package; as text, why nothing did."""
+        try:
+            outcome = await self.store.warm(self.python, INSTALL_SECONDS)
+        except DriverError as error:
+            return str(error)
+        return (outcome.text or outcome.fault) if isinstance(outcome, BuildFailed) else outcome
 
     async def _until_quiet(self) -> None:
         """Return once nothing was done for ``quiet_seconds``."""
