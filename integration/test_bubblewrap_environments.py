@@ -14,7 +14,7 @@ import pytest
 from integration.support.native import ORDINARY, as_ordinary_user, why_no_bubblewrap
 from integration.support.native_servers import all_gone, family_of, native_server
 from integration.support.servers import text_of
-from integration.support.wheels import FileServer, serving, wheel
+from integration.support.wheels import FileServer, self_building, serving, wheel
 
 pytestmark = [
     pytest.mark.anyio,
@@ -73,6 +73,23 @@ async def test_a_script_can_neither_list_nor_change_the_store(tmp_path: Path, gr
     assert "['envs', 'facts', 'leases'] True False" in text, text
 
 
+BUILD_CODE = """
+import os
+assert not os.path.exists("/store"), "a build must not see the store"
+FILES = {"plain.py": "print('built from source')"}
+"""
+
+
+async def test_what_has_no_wheel_is_built_where_there_is_no_store_and_reused(
+    tmp_path: Path, files: FileServer
+) -> None:
+    address = files.add(self_building("plain", BUILD_CODE))
+    async with native_server(tmp_path, "--network", "none") as server:
+        for words in ("environment: built in", "environment: reused"):
+            text = text_of(await server.execute("import plain", dependencies=[f"plain @ {address}"]))
+            assert "built from source\n" in text and words in text, text
+
+
 async def test_what_can_not_be_installed_is_said_and_the_script_does_not_start(tmp_path: Path) -> None:
     with serving("127.0.0.1") as served:
         missing = f"missing @ {served.address}/missing-1.0-py3-none-any.whl"
@@ -116,7 +133,7 @@ def builds(pid: int) -> bool:
         words = Path("/proc", str(pid), "cmdline").read_bytes()
     except OSError:
         return False
-    return b"builder.zip" in words or b"pip" in words
+    return b"/opt/sandbox/builder" in words or b"pip" in words
 
 
 @pytest.mark.timeout(300)

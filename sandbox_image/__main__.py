@@ -1,6 +1,6 @@
 """Starts the runner: ``python -I -S <this folder or an archive of it> --python 3.13``.
 
-Another first argument starts another part: ``build``, the builder (which has an archive of its own); ``build-source``,
+Another first argument starts another part: ``build``, the builder (in a folder); ``build-source``,
 the build sandbox; ``first``, the PID 1 of the script's own namespace; or ``prepare``, a trial run.
 """
 
@@ -15,7 +15,7 @@ if __name__ == "__main__":
         case ["build-source"]:
             from builder import from_source
 
-            from_source.main()
+            from_source.main(sys.argv[2:])
         case ["first"]:
             from runner import first
 

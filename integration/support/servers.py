@@ -20,6 +20,9 @@ STORE = {"PYTHON_EXEC_SANDBOX_STORE": "python-exec-sandbox-test", "PYTHON_EXEC_S
 """What tests install, hostile packages among it, doesn't go where a person's own servers keep theirs; and nothing
 is installed that no test asked for."""
 
+DOCKER = {"PYTHON_EXEC_SANDBOX_SANDBOX_BACKEND": "docker"}
+"""What a test is about where it doesn't say; a flag beats it."""
+
 READ_SECONDS = 120.0
 """No answer takes longer: the longest is a first sandbox on a busy machine."""
 
@@ -59,7 +62,7 @@ async def running_server(
     parameters = StdioServerParameters(
         command="/bin/sh",
         args=["-c", f'echo $$ >"{pid_file}"; exec "$@"', "sh", *command, *flags],
-        env={**CERTIFICATES, **STORE, **(environment or {})},
+        env={**CERTIFICATES, **DOCKER, **STORE, **(environment or {})},
         cwd=folder,
     )
     with log.open("w", encoding="utf-8") as errlog:

@@ -14,7 +14,7 @@ import tomllib
 import urllib.request
 from urllib.parse import unquote, urlsplit
 
-from .installer import Installer, InstallerFailed, InstallerKilled
+from .installer import UV, Installer, InstallerFailed, InstallerKilled
 from .program import Request, end_with_stdin_in_background, read_line
 
 PLACE = "/env"
@@ -24,9 +24,10 @@ DOWNLOAD_SECONDS = 60.0
 """Without a byte for so long, a download counts as failed."""
 
 
-def main() -> None:
-    """Answer the request on stdin."""
+def main(argv: list[str]) -> None:
+    """Answer the request on stdin. ``argv``: ``--uv PATH``."""
     os.umask(0o022)
+    options = dict(zip(argv[::2], argv[1::2], strict=True))
     request = Request.parse(read_line())
     end_with_stdin_in_background()
     with open("/opt/sandbox/pythons.json", encoding="utf-8") as file:
@@ -34,6 +35,7 @@ def main() -> None:
     installer = Installer(
         os.path.join(PLACE, "cache"),
         _unheard,
+        options.get("--uv", UV),
         settings=request.installer.environment(PLACE),
     )
     os.environ.update(installer.variables())  # our own downloads go the same way

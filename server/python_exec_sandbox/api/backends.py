@@ -100,11 +100,7 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
             pythons=executor.pythons,
             facts=driver.facts,
             stats=pool.stats,
-            resolver=Resolver(
-                environments,
-                settings.install_timeout,
-                source_builds=settings.source_builds is SourceBuilds.ALLOW,
-            ),
+            resolver=package_resolver(settings, environments),
         )
         tasks.cancel_scope.cancel()
 
@@ -134,6 +130,12 @@ def environment_store(settings: Settings, builder: Builder) -> EnvironmentStore:
         settings.python_mirror or "",
         source_builds=settings.source_builds is SourceBuilds.ALLOW,
     )
+
+
+def package_resolver(settings: Settings, environments: EnvironmentStore) -> Resolver:
+    """What tells which versions would be installed."""
+    may_build = settings.source_builds is SourceBuilds.ALLOW
+    return Resolver(environments, settings.install_timeout, source_builds=may_build)
 
 
 def indexes(settings: Settings) -> Indexes:

@@ -8,7 +8,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from python_exec_sandbox.api.backends import docker_options, environment_store, executor_options, pool_config
+import anyio
+
+from python_exec_sandbox.api.backends import (
+    docker_options,
+    environment_store,
+    executor_options,
+    package_resolver,
+    package_warm_up,
+    pool_config,
+)
 from python_exec_sandbox.api.budget import machine_memory, memory_budget
 from python_exec_sandbox.api.runtime import Backend, RunsScripts
 from python_exec_sandbox.drivers.bubblewrap.driver import BubblewrapDriver
@@ -110,15 +119,21 @@ async def open_bubblewrap(
     async with (
         environment_store(settings, driver) as environments,
         Pool(driver, pool_config(chosen, warm=warm)) as pool,
+        anyio.create_task_group() as tasks,
     ):
         executor = Executor(pool, options, None if driver.store_problem else environments)
+        warm_up = package_warm_up(chosen, environments, pool.stats)
+        if warm and warm_up is not None and not driver.store_problem:
+            tasks.start_soon(warm_up.run)
         yield Backend(
             Noting(executor, note) if note else executor,
             activity=lambda: driver.activity,
             pythons=executor.pythons,
             facts=driver.facts,
             stats=pool.stats,
+            resolver=None if driver.store_problem else package_resolver(settings, environments),
         )
+        tasks.cancel_scope.cancel()
 
 
 async def choose_python(driver: BubblewrapDriver, settings: Settings) -> tuple[str, str]:

@@ -210,7 +210,11 @@ def test_a_trial_does_what_the_runner_does() -> None:
 
 
 BUILDER = BuilderPlan(
-    host=HOST, python=OWN, builder=b"zip", seccomp=b"program", store=Path("/home/me/.cache/own/store")
+    host=HOST,
+    python=OWN,
+    builder={"__main__.py": b"x"},
+    seccomp=b"program",
+    store=Path("/home/me/.cache/own/store"),
 )
 
 
@@ -229,12 +233,26 @@ def test_a_builder_has_the_network_and_may_write_to_the_store_and_to_nothing_els
 def test_a_builder_is_told_where_uv_is_and_that_everybody_is_one_user() -> None:
     command = builder_command(BUILDER)
     assert command[3:] == [
-        "/opt/sandbox/builder.zip",
+        "/opt/sandbox/builder",
         "build",
         "--uv",
         "/opt/sandbox/bin/uv",
         "--one-user",
         "yes",
+    ]
+
+
+def test_a_build_sandbox_sees_no_store_and_may_write_to_memory_alone() -> None:
+    plan = replace(BUILDER, store=None)
+    text = shown(builder_words(plan))
+    assert "/store" not in text
+    assert "--bind" not in text.replace("--ro-bind", "")
+    assert "--size 536870912\n--tmpfs /env\n" in text
+    assert builder_command(plan)[3:] == [
+        "/opt/sandbox/builder",
+        "build-source",
+        "--uv",
+        "/opt/sandbox/bin/uv",
     ]
 
 

@@ -1,4 +1,4 @@
-"""The runner and the builder as one file each: zip archives that Python executes."""
+"""The runner as one file, a zip archive that Python executes, and the builder's files."""
 
 import io
 import zipfile
@@ -18,24 +18,21 @@ def packaged_runner() -> bytes:
     Raises:
         CreateFailed: they are not where they are installed.
     """
-    return _packaged("runner")
+    return pack(_packaged("runner"))
 
 
-def packaged_builder() -> bytes:
-    """The builder's sources, as above."""
-    return _packaged("builder")
+def packaged_builder() -> dict[str, bytes]:
+    """The builder's files, by their paths in its folder; otherwise as above."""
+    return _packaged("builder", "warm-up.txt")
 
 
-def _packaged(part: str) -> bytes:
+def _packaged(part: str, *more: str) -> dict[str, bytes]:
     package = Path(python_exec_sandbox.__file__).parent
     # In the wheel, and in an editable install.
     for folder in (package / "sandbox_image", package.parent.parent / "sandbox_image"):
         if (folder / "__main__.py").is_file():
-            names = [
-                "__main__.py",
-                *sorted(f"{part}/{path.name}" for path in (folder / part).glob("*.py")),
-            ]
-            return pack({name: (folder / name).read_bytes() for name in names})
+            names = [f"{part}/{path.name}" for path in (folder / part).glob("*.py")]
+            return {name: (folder / name).read_bytes() for name in ("__main__.py", *more, *sorted(names))}
     raise CreateFailed(f"The sandbox's {part} is missing from this installation: install the package again.")
 
 

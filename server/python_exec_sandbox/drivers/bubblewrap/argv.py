@@ -34,7 +34,7 @@ OWN_PROCESSES = 3
 
 _UV = f"{SANDBOX}/bin/uv"
 _RUNNER = f"{SANDBOX}/runner.zip"
-_BUILDER = f"{SANDBOX}/builder.zip"
+_BUILDER = f"{SANDBOX}/builder"
 _NEST_ARGUMENTS = f"{SANDBOX}/nest.args"
 _NEST_SECCOMP = f"{SANDBOX}/nest.seccomp"
 _PYTHONS = f"{SANDBOX}/pythons.json"
@@ -42,6 +42,9 @@ _PYTHONS = f"{SANDBOX}/pythons.json"
 # For locks and the like; what is downloaded goes into the store.
 _BUILDER_SCRATCH_BYTES = 64 * MIB
 _BUILDER_SHARED_BYTES = 16 * MIB
+
+# For downloads of sources, what they unpack to, and the tools that build them.
+_SOURCE_BYTES = 512 * MIB
 
 _PASSWD = (
     "root:x:0:0:root:/root:/usr/sbin/nologin\n"
@@ -100,14 +103,15 @@ class Plan:
 class BuilderPlan:
     """What a builder's sandbox is made from: no script runs in it, and it has the network whatever scripts have.
 
-    ``python`` is the interpreter that ``builder``, a zip archive, runs with; ``store`` the whole store.
+    ``python`` is the interpreter that ``builder``, files by their paths in a folder, runs with; ``store`` the
+    whole store, or ``None`` for a build sandbox, in which code of packages runs.
     """
 
     host: Host
     python: HostPython
-    builder: bytes
+    builder: Mapping[str, bytes]
     seccomp: bytes
-    store: Path
+    store: Path | None
     ca_bundle: Path | None = None
     network: Network = Network.FULL
     environment: tuple[tuple[str, str], ...] = ()
@@ -181,15 +185,22 @@ def builder_words(plan: BuilderPlan) -> list[Word]:
         _UV,
         *_pythons(plan.host),
     ]
-    words += [*_file(_BUILDER, plan.builder), "--bind", Source(plan.store), STORE]
+    for name, content in sorted(plan.builder.items()):
+        words += _file(f"{_BUILDER}/{name}", content)
+    if plan.store is not None:
+        words += ["--bind", Source(plan.store), STORE]
+    else:
+        words += _tmpfs(PACKAGES, _SOURCE_BYTES, "0700")
     words += ["--remount-ro", "/", "--chdir", "/"]
     return [*words, "--seccomp", Data(plan.seccomp)] if plan.seccomp else words
 
 
 def builder_command(plan: BuilderPlan) -> list[str]:
     """What a builder's bwrap executes."""
-    command = [plan.python.executable, "-I", "-S", _BUILDER, "build"]
-    return [*command, "--uv", _UV, "--one-user", "yes"]
+    command = [plan.python.executable, "-I", "-S", _BUILDER]
+    if plan.store is None:
+        return [*command, "build-source", "--uv", _UV]
+    return [*command, "build", "--uv", _UV, "--one-user", "yes"]
 
 
 def _namespaces(network: Network, name: str = "sandbox") -> list[Word]:

@@ -4,8 +4,9 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -33,7 +34,7 @@ from python_exec_sandbox.drivers.bubblewrap.store import home_folder
 from python_exec_sandbox.drivers.bubblewrap.telling import driver_facts
 from python_exec_sandbox.drivers.bubblewrap.users import BUILDER_UID, UserIds
 from python_exec_sandbox.drivers.bubblewrap.workshop import Workshop, counters_of
-from python_exec_sandbox.drivers.following import follow
+from python_exec_sandbox.drivers.following import Carry, Feed, first_bytes, follow
 from python_exec_sandbox.errors import CreateFailed, DriverError
 from python_exec_sandbox.model.environment import BuildFailed, BuildFault, BuildOutcome, BuildRequest
 from python_exec_sandbox.model.facts import DriverFacts
@@ -163,19 +164,56 @@ class BubblewrapDriver:
         ):  # there is no place for builds yet; a sandbox does them, anew each time
             return BuildFailed(BuildFault.NEEDS_SOURCE)
         workshop = await self.prepare()
-        plan = workshop.builder_plan()
-        group = await anyio.to_thread.run_sync(workshop.open_builder_group, limiter=self._threads)
-        made = _Made(group, (), BUILDER_UID if workshop.is_root else None)
+        if request.source is None:
+            return await self._build(workshop, request, progress)
+        with anyio.move_on_after(request.install_seconds):
+            return await self._build_from_source(workshop, request, progress)
+        return BuildFailed(BuildFault.TIME)
+
+    async def _build(
+        self,
+        workshop: Workshop,
+        request: BuildRequest,
+        progress: Callable[[str], None],
+        feed: Feed | None = None,
+    ) -> BuildOutcome:
+        async with self._building(workshop, from_source=False) as (_, keeper, channel):
+            return await follow(channel, request, progress, feed) or await _explained(keeper)
+
+    async def _build_from_source(
+        self, workshop: Workshop, request: BuildRequest, progress: Callable[[str], None]
+    ) -> BuildOutcome:
+        """A build sandbox makes wheels of the sources; its bytes go on to a builder unread."""
+        assert request.source is not None
+        ends = anyio.current_time() + request.install_seconds
+        async with self._building(workshop, from_source=True) as (process, keeper, channel):
+            first = await first_bytes(channel, replace(request, installer=request.source))
+            if not first:
+                return await _explained(keeper)
+            feed = Carry(channel, first, process.kill)
+            left = max(0.0, ends - anyio.current_time())
+            outcome = await self._build(workshop, replace(request, install_seconds=left), progress, feed)
+            return await _explained(keeper) if feed.is_cut else outcome
+
+    @contextlib.asynccontextmanager
+    async def _building(
+        self, workshop: Workshop, *, from_source: bool
+    ) -> AsyncIterator[tuple[BwrapProcess, BwrapKeeper, SocketChannel]]:
+        """A builder, which ends with the context: nothing of a build goes on when nobody waits for it."""
+        plan = workshop.builder_plan(from_source=from_source)
+        open_group = partial(workshop.open_builder_group, from_source=from_source)
+        group = await anyio.to_thread.run_sync(open_group, limiter=self._threads)
+        made = _Made(group, (), self._builder_uid(workshop, from_source=from_source))
         try:
             words, command = builder_words(plan), builder_command(plan)
-            _, keeper, channel = await self._start(workshop, made, words, command, yields=True)
-            outcome = await follow(channel, request, progress)
-            if outcome is None:
-                loss, detail = await keeper.explain_loss()
-                outcome = BuildFailed(BuildFault.MEMORY if loss is Loss.MEMORY else BuildFault.FAULT, detail)
-        finally:  # done, given up or failed: nothing of a build goes on when nobody waits for it
+            yield await self._start(workshop, made, words, command, yields=True)
+        finally:
             await self._clean_up(made)
-        return outcome
+
+    def _builder_uid(self, workshop: Workshop, *, from_source: bool) -> int | None:
+        if not workshop.is_root:
+            return None
+        return self._users.take() if from_source else BUILDER_UID
 
     @property
     def store_problem(self) -> str | None:
@@ -266,6 +304,12 @@ class BubblewrapDriver:
                 logger.warning("a sandbox may be left: %s", error)
         if scope.cancelled_caught:
             logger.warning("a sandbox may be left: its processes were not gone in %s s", CLEANUP_SECONDS)
+
+
+async def _explained(keeper: BwrapKeeper) -> BuildFailed:
+    """Why a builder ended without an answer."""
+    loss, detail = await keeper.explain_loss()
+    return BuildFailed(BuildFault.MEMORY if loss is Loss.MEMORY else BuildFault.FAULT, detail)
 
 
 @dataclass(slots=True)

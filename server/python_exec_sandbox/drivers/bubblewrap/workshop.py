@@ -38,6 +38,9 @@ _LEAST_ADDRESS_BYTES = 2048 * MIB
 BUILDER_MEMORY_BYTES = 1024 * MIB
 BUILDER_PROCESSES = 512
 
+# Its files lie in its memory.
+SOURCE_MEMORY_BYTES = 1536 * MIB
+
 
 @dataclass(slots=True)
 class Workshop:
@@ -47,7 +50,7 @@ class Workshop:
     host: Host
     runner_python: HostPython
     runner: bytes
-    builder: bytes
+    builder: Mapping[str, bytes]
     seccomp: bytes
     stage: Stage
     groups: Groups
@@ -168,8 +171,8 @@ class Workshop:
         limits = self.options.limits
         return self.groups.open(replace(limits, processes=limits.processes + OWN_PROCESSES))
 
-    def builder_plan(self) -> BuilderPlan:
-        """The plan of a builder's sandbox.
+    def builder_plan(self, *, from_source: bool = False) -> BuilderPlan:
+        """The plan of a builder's sandbox, or of a build sandbox, which doesn't see the store.
 
         Raises:
             CreateFailed: there is no store.
@@ -181,14 +184,15 @@ class Workshop:
             python=self.runner_python,
             builder=self.builder,
             seccomp=self.seccomp,
-            store=self.store.root,
+            store=None if from_source else self.store.root,
             ca_bundle=self.ca_bundle,
         )
 
-    def open_builder_group(self) -> Group:
+    def open_builder_group(self, *, from_source: bool = False) -> Group:
         """A control group for one builder. Call it in a worker thread."""
         cpus = float(os.cpu_count() or 1)
-        limits = SandboxLimits(memory_bytes=BUILDER_MEMORY_BYTES, cpus=cpus, processes=BUILDER_PROCESSES)
+        memory = SOURCE_MEMORY_BYTES if from_source else BUILDER_MEMORY_BYTES
+        limits = SandboxLimits(memory_bytes=memory, cpus=cpus, processes=BUILDER_PROCESSES)
         return self.groups.open(limits)
 
     def learn(self, python: str, printed: bytes) -> None:
