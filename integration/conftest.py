@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from integration.support.engine import Engine, find_engine, nothing_left
-from integration.support.servers import RunningServer, StartServer, running_server
+from integration.support.servers import DOCKER, RunningServer, StartServer, running_server
 from integration.support.stores import own_store
 
 HERE = Path(__file__).parent
@@ -78,6 +78,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         subprocess.run(
             [sys.executable, "-m", "python_exec_sandbox", "run", "-"],
             input=b"print('ready')",
+            env={**os.environ, **DOCKER},
             stdout=subprocess.DEVNULL,
             timeout=IMAGE_SECONDS,
             check=False,  # if it can't be made, each test says so in its own words

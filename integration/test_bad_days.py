@@ -18,7 +18,7 @@ from docker.models.containers import Container
 from mcp.types import CallToolResult
 
 from integration.support.engine import Engine, processes_of
-from integration.support.servers import SERVER, RunningServer, StartServer, text_of
+from integration.support.servers import DOCKER, SERVER, RunningServer, StartServer, text_of
 
 pytestmark = pytest.mark.anyio
 
@@ -384,7 +384,7 @@ def test_a_bad_setting_is_one_line_on_stderr_and_exit_code_2(name: str, tmp_path
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, **variables},
+        env={**os.environ, **DOCKER, **variables},
     ) as process:
         try:
             assert process.wait(EXIT_SECONDS) == 2

@@ -220,12 +220,14 @@ async def test_c12_when_the_engine_comes_back_the_next_call_works(
 
 
 @pytest.mark.no_engine
-def test_w15_without_engine_and_bwrap_nothing_runs_and_the_fix_is_said(tmp_path: Path) -> None:
+def test_w15_without_an_engine_nothing_runs_and_the_fix_is_said(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             sys.executable,
             "-m",
             "python_exec_sandbox",
+            "--sandbox-backend",
+            "docker",
             "--docker-host",
             f"unix://{tmp_path}/none.sock",
             "run",
@@ -245,7 +247,7 @@ def test_w15_without_engine_and_bwrap_nothing_runs_and_the_fix_is_said(tmp_path:
 
 async def test_c12_env_i_start_works(start_server: StartServer, era: str) -> None:
     command = ("env", "-i", f"PATH={os.defpath}", sys.executable, "-m", "python_exec_sandbox")
-    async with start_server(command=command, mode=era) as server:
+    async with start_server("--sandbox-backend", "docker", command=command, mode=era) as server:
         shown = await text(server, "import os; print(os.getuid() not in (0, 1000), os.uname().nodename)")
         assert "--- stdout ---\nTrue " in shown
 

@@ -25,7 +25,7 @@ async def test_a_script_runs_in_a_container_and_comes_back_with_what_it_printed(
 
 def test_the_run_command_passes_output_and_exit_code_through() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "python_exec_sandbox", "run", "-", "--", "a b"],
+        [sys.executable, "-m", "python_exec_sandbox", "--sandbox-backend", "docker", "run", "-", "--", "a b"],
         input="import sys; print(sys.argv[1:]); print('oh', file=sys.stderr); sys.exit(7)",
         capture_output=True,
         text=True,

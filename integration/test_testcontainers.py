@@ -23,7 +23,7 @@ from python_exec_sandbox.drivers.identity import boot_id
 
 async def main():
     print("here:", boot_id())
-    async with Client(StdioServerParameters(command="python-exec-sandbox"), read_timeout_seconds=100) as client:
+    async with Client(StdioServerParameters(command="python-exec-sandbox", args=["--sandbox-backend", "docker"]), read_timeout_seconds=100) as client:
         result = await client.call_tool("execute_python", {"script": "print('from a sandbox beside', 6 * 7)"})
     print("error:", result.is_error)
     print(*(block.text for block in result.content))

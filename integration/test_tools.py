@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from mcp.types import CallToolResult
 
 from integration.support.engine import Engine
 from integration.support.own_engine import OwnEngine, own_engine, why_not
-from integration.support.servers import RunningServer, StartServer, running_server, text_of
+from integration.support.servers import DOCKER, RunningServer, StartServer, running_server, text_of
 from integration.support.stores import in_store, own_store
 from python_exec_sandbox.drivers.docker.context import packaged_context, read_context
 from python_exec_sandbox.settings import Settings
@@ -53,7 +53,9 @@ def data_of(result: CallToolResult) -> dict[str, Any]:
     return data
 
 
-def command(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+def command(
+    *arguments: str, env: Mapping[str, str] = os.environ, **options: Any
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [*COMMAND, *arguments],
         stdin=subprocess.DEVNULL,
@@ -61,6 +63,7 @@ def command(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str
         text=True,
         timeout=COMMAND_SECONDS,
         check=False,
+        env={**env, **DOCKER},
         **options,
     )
 

@@ -31,7 +31,9 @@ async def test_the_wheel_started_by_uvx_with_only_path_and_home_answers_a_tool_c
     uv_settings(tmp_path)
     path = f"PATH={Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"
     command = ["/usr/bin/env", "-i", path, f"HOME={tmp_path}", str(BIN / "uvx"), "--from", str(wheel)]
-    async with start_server(command=[*command, "python-exec-sandbox"]) as server:
+    async with start_server(
+        "--sandbox-backend", "docker", command=[*command, "python-exec-sandbox"]
+    ) as server:
         result = await server.execute("print('from a wheel')")
     assert not result.is_error, text_of(result)
     assert "from a wheel" in text_of(result)

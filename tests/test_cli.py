@@ -11,6 +11,10 @@ from python_exec_sandbox import __version__
 COMMAND = (sys.executable, "-m", "python_exec_sandbox")
 
 
+DOCKER = {"PYTHON_EXEC_SANDBOX_SANDBOX_BACKEND": "docker"}
+"""What an answer is about must not depend on whether this machine has bubblewrap; a flag beats it."""
+
+
 def run(
     *arguments: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> "subprocess.CompletedProcess[bytes]":
@@ -20,7 +24,7 @@ def run(
         capture_output=True,
         timeout=30,
         check=False,
-        env={**os.environ, **(environment or {})},
+        env={**os.environ, **DOCKER, **(environment or {})},
     )
 
 

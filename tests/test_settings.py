@@ -144,12 +144,21 @@ def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> Non
         (["--allow-unsandboxd"], ["unknown option --allow-unsandboxd; did you mean --allow-unsandboxed?"]),
         (["--network", "some"], ["--network some", "'none' or 'full'"]),
         (
-            ["--python-version", "2.7"],
+            ["--sandbox-backend", "docker", "--python-version", "2.7"],
             ["--python-version 2.7 is not available", "3.13, 3.14, 3.15", "--image"],
         ),
-        (["--python-version", "3.12"], ["--python-version 3.12 is not available", "3.13, 3.14, 3.15"]),
-        (["run", "x.py", "--python-version", "3.12"], ["--python-version 3.12 is not available"]),
-        (["--image", "a:b", "--python-version", "snake"], ["--python-version snake is not available"]),
+        (
+            ["--sandbox-backend", "docker", "--python-version", "3.12"],
+            ["--python-version 3.12 is not available", "3.13, 3.14, 3.15"],
+        ),
+        (
+            ["run", "x.py", "--sandbox-backend", "docker", "--python-version", "3.12"],
+            ["--python-version 3.12 is not available"],
+        ),
+        (
+            ["--sandbox-backend", "docker", "--image", "a:b", "--python-version", "snake"],
+            ["--python-version snake is not available"],
+        ),
         (["--python-mirror", "https://me:secret@x.example"], ["--python-mirror", "has credentials in it"]),
         (["--python-mirror", "/some/folder"], ["--python-mirror", "is not the address of a server"]),
         (["--ca-bundle", "/no/such/file"], ["--ca-bundle", "not an existing file"]),

@@ -167,10 +167,10 @@ class Settings(BaseSettings):
     )
 
     sandbox_backend: Annotated[
-        Backend, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "KIND", "docker")
+        Backend, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "KIND", "native")
     ] = Field(
-        Backend.DOCKER,
-        description="docker, native (bubblewrap on Linux, else docker) or none (scripts are NOT sandboxed)",
+        Backend.NATIVE,
+        description="native (bubblewrap on Linux, else docker), docker or none (scripts are NOT sandboxed)",
     )
     allow_unsandboxed: Annotated[bool, Flag(Group.SANDBOXES, default="off")] = Field(
         False, description="when no sandbox can be made, run scripts NOT sandboxed instead of refusing"

@@ -324,12 +324,14 @@ def test_no_path_under_the_home_is_shown() -> None:
 
 
 def test_settings_that_do_not_apply_say_why_and_are_warned_of_when_given() -> None:
-    given = Settings(ca_bundle=None, image="x", base_image="y", network=Network.NONE, uv_path="/opt/uv")
+    docker = Settings(ca_bundle=None, sandbox_backend=Backend_.DOCKER)
+    more = {"image": "x", "base_image": "y", "network": Network.NONE, "uv_path": "/opt/uv"}
+    given = docker.model_copy(update=more)
     assert set(inapplicable(given)) == {"uv_path", "base_image"}
     shown = {row.name: row for part in sections(given, Environment()) for row in part.rows}
     assert shown["--base-image"].needs_care
     assert shown["--uv-path"].value == "does not apply: uv is part of the image"
-    assert "--pull-policy" in inapplicable_flags(Settings(ca_bundle=None))
+    assert "--pull-policy" in inapplicable_flags(docker)
 
 
 def test_without_containers_their_settings_do_not_apply_and_uv_does() -> None:

@@ -258,7 +258,7 @@ async def lowest_level_told(settings: Settings) -> object:
 
 
 OWN_IMAGE = {"image": "mine:1"}
-NOWHERE = {"docker_host": "unix:///nonexistent/engine.sock"}
+NOWHERE = {"docker_host": "unix:///nonexistent/engine.sock", "sandbox_backend": "docker"}
 
 ROWS = {
     "python_version": Row("3.14", job(lambda seen: seen.python)),

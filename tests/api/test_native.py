@@ -64,9 +64,12 @@ class NoBubblewrap:
 
     name = "bubblewrap"
 
-    def __init__(self, error: Exception | None = None, pythons: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, error: Exception | None = None, pythons: tuple[str, ...] = (), on_offer: tuple[str, ...] = ()
+    ) -> None:
         self.error = error
         self.pythons = pythons
+        self.on_offer = on_offer
 
     async def __aenter__(self) -> Self:
         return self
@@ -79,6 +82,11 @@ class NoBubblewrap:
             raise self.error
         if python not in self.pythons:
             raise PythonUnavailable(f"no Python {python}")
+
+    async def fetch(self, python: str) -> None:
+        if python not in self.on_offer:
+            raise PythonUnavailable("there is no network")
+        self.pythons += (python,)
 
 
 @pytest.fixture
@@ -133,7 +141,17 @@ async def test_with_neither_every_answer_is_the_fix_and_nothing_runs(monkeypatch
 async def test_the_newest_python_at_hand_stands_in_for_the_default_one() -> None:
     python, note = await choose_python(driver(NoBubblewrap(pythons=("3.9", "3.11", "3.12"))), DEFAULTS)
     assert python == "3.12"
-    assert "no 3.13" in note
+    assert note == "Python 3.12 is the default here, as this machine has no 3.13: there is no network."
+
+
+async def test_the_default_python_is_fetched_where_it_can_be() -> None:
+    offered = NoBubblewrap(pythons=("3.11",), on_offer=("3.13",))
+    assert await choose_python(driver(offered), DEFAULTS) == ("3.13", "")
+
+
+async def test_so_is_one_that_was_asked_for() -> None:
+    offered = NoBubblewrap(pythons=("3.11",), on_offer=("3.14",))
+    assert await choose_python(driver(offered), ASKED_FOR) == ("3.14", "")
 
 
 async def test_the_default_python_is_taken_where_it_is() -> None:
@@ -141,7 +159,7 @@ async def test_the_default_python_is_taken_where_it_is() -> None:
 
 
 async def test_a_python_that_was_asked_for_is_never_another_one() -> None:
-    with pytest.raises(PythonUnavailable):
+    with pytest.raises(PythonUnavailable, match="there is no network"):
         await choose_python(driver(NoBubblewrap(pythons=("3.12",))), ASKED_FOR)
 
 

@@ -112,7 +112,11 @@ async def test_where_sandboxes_are_made_the_fallback_is_not_used() -> None:
 
 @pytest.mark.anyio
 async def test_what_runs_scripts_is_what_the_settings_name_and_never_unsandboxed_by_itself() -> None:
-    nowhere = {"docker_host": "unix:///nonexistent/engine.sock", "pool_size": 0}
+    nowhere = {
+        "docker_host": "unix:///nonexistent/engine.sock",
+        "pool_size": 0,
+        "sandbox_backend": "docker",
+    }
     for more, kind in (
         ({}, Executor),
         ({"allow_unsandboxed": True}, WithFallback),

@@ -10,11 +10,8 @@ _OF_CONTAINERS = (
 )
 """Settings that only speak of sandboxes."""
 
-_OF_IMAGES = (
-    *("docker_host", "runtime", "image", "base_image", "pull_policy"),
-    *("store", "store_size", "resolution_ttl", "index_url", "extra_index_url", "exclude_newer"),
-)
-"""Settings that only speak of an engine and what lies in it."""
+_OF_IMAGES = ("docker_host", "runtime", "image", "base_image", "pull_policy")
+"""Settings that only speak of an engine and its images."""
 
 _OF_INSTALLS = ("index_url", "extra_index_url", "exclude_newer", "source_builds")
 """Settings of a builder; without one, uv reads its own variables and files."""

@@ -75,7 +75,8 @@ async def open_native(settings: Settings, open_docker: OpenDocker, *, warm: bool
     """Sandboxes by bubblewrap. Where none can be made Docker is taken, if an engine answers, and each answer
     says so; else each run is refused with the cause. Nothing ever runs outside a sandbox here.
 
-    Entering makes one trial sandbox, a third of a second; leaving takes the pool's bound.
+    Entering makes one trial sandbox, a third of a second, and may fetch a Python before; leaving takes the
+    pool's bound.
     """
     if platform.system() != "Linux":
         logger.info("--sandbox-backend native: bubblewrap is for Linux, so Docker is used")
@@ -147,13 +148,20 @@ async def choose_python(driver: BubblewrapDriver, settings: Settings) -> tuple[s
     try:
         await driver.prepare(wanted)
     except PythonUnavailable:
-        newest = driver.pythons[-1]
-        if "python_version" in settings.model_fields_set or _numbers(newest) < OLDEST_RUNNER:
-            raise
-        await driver.prepare(newest)
-        note = f"Python {newest} is the default here, as this machine has no {wanted}."
-        logger.warning("%s Install it with: uv python install %s", note, wanted)
-        return newest, note
+        try:
+            await driver.fetch(wanted)
+            await driver.prepare(wanted)
+        except PythonUnavailable as error:
+            newest = driver.pythons[-1]
+            if "python_version" in settings.model_fields_set or _numbers(newest) < OLDEST_RUNNER:
+                raise PythonUnavailable(
+                    f"This machine has no Python {wanted}, but {', '.join(driver.pythons)}: {error}. Install it "
+                    f"(`uv python install {wanted}`), or choose another one."
+                ) from error
+            await driver.prepare(newest)
+            note = f"Python {newest} is the default here, as this machine has no {wanted}: {error}."
+            logger.warning("%s Install it with: uv python install %s", note, wanted)
+            return newest, note
     return wanted, ""
 
 

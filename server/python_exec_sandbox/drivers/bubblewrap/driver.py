@@ -27,6 +27,7 @@ from python_exec_sandbox.drivers.bubblewrap.argv import (
 from python_exec_sandbox.drivers.bubblewrap.cgroup.base import Group, LimitState
 from python_exec_sandbox.drivers.bubblewrap.channel import SocketChannel
 from python_exec_sandbox.drivers.bubblewrap.failure import explain
+from python_exec_sandbox.drivers.bubblewrap.fetching import fetch_python
 from python_exec_sandbox.drivers.bubblewrap.options import BubblewrapOptions
 from python_exec_sandbox.drivers.bubblewrap.process import BwrapProcess, Start
 from python_exec_sandbox.drivers.bubblewrap.sandbox import BwrapKeeper
@@ -138,6 +139,23 @@ class BubblewrapDriver:
                 finally:
                     self.activity = None
             return workshop
+
+    async def fetch(self, python: str) -> None:
+        """Get ``python`` from where uv gets it, and look at the machine again. To be called before the first sandbox.
+
+        Raises:
+            PythonUnavailable: it can't be had; the text says why.
+            CreateFailed: no sandbox can be made.
+        """
+        workshop = await self.prepare()
+        async with self._preparing:
+            self.activity = f"fetching Python {python}"
+            try:
+                await fetch_python(workshop.host.uv, python, self._environment)
+            finally:
+                self.activity = None
+            self._workshop = None
+            await anyio.to_thread.run_sync(workshop.close, limiter=self._threads)
 
     async def create(self, python: str) -> AttachedSandbox:
         """As the contract says. It takes one start of an interpreter; the first of each version takes two."""
