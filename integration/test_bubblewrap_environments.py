@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import anyio.to_thread
 import pytest
 
 from integration.support.native import ORDINARY, as_ordinary_user, why_no_bubblewrap
-from integration.support.native_servers import all_gone, family_of, native_server
-from integration.support.servers import text_of
+from integration.support.native_servers import NO_ENGINE, all_gone, family_of, native_server
+from integration.support.servers import SERVER, STORE, text_of
 from integration.support.wheels import FileServer, self_building, serving, wheel
 
 pytestmark = [
@@ -98,6 +99,32 @@ async def test_what_can_not_be_installed_is_said_and_the_script_does_not_start(t
     text = text_of(result)
     assert result.is_error
     assert "missing" in text and "REACHED" not in text, text
+
+
+def prune(folder: Path, *flags: str) -> str:
+    """What the command prints, with the store of :func:`native_server` in ``folder``."""
+    environment = {**os.environ, **STORE, **NO_ENGINE, "XDG_CACHE_HOME": str(folder / "caches")}
+    done = subprocess.run(
+        [*SERVER, "prune", "--yes", *flags],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+async def test_prune_removes_installed_packages_when_it_is_asked_to(tmp_path: Path, greeter: str) -> None:
+    for flags, words in (((), "reused"), (("--environments",), "built in")):
+        async with native_server(tmp_path) as server:
+            await server.execute("import greeter", dependencies=[greeter])
+        printed = await anyio.to_thread.run_sync(prune, tmp_path, *flags)
+        assert ("removed folder" in printed) is bool(flags), printed
+        async with native_server(tmp_path) as server:
+            text = text_of(await server.execute("import greeter", dependencies=[greeter]))
+        assert f"environment: {words}" in text, text
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "killed"])

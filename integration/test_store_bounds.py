@@ -11,8 +11,8 @@ from integration.support.servers import StartServer, text_of
 from integration.support.stores import in_store, own_store
 from integration.support.wheels import FileServer, file_server, wheel
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
-from python_exec_sandbox.drivers.docker.leftovers import Kind
 from python_exec_sandbox.drivers.docker.options import DockerOptions
+from python_exec_sandbox.drivers.leftovers import Kind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 

@@ -97,11 +97,9 @@ def _prune(settings: Settings, command: PruneCommand) -> None:
     _configure_quiet_logging(settings)
     import anyio
 
-    from python_exec_sandbox.api.backends import docker_options
-    from python_exec_sandbox.api.prune import prune
-    from python_exec_sandbox.drivers.docker.driver import DockerDriver
+    from python_exec_sandbox.api.prune import opening, prune
 
-    driver = DockerDriver(docker_options(settings))
+    driver = opening(settings)
     leave(anyio.run(partial(prune, driver, yes=command.yes, environments=command.environments)))
 
 

@@ -5,7 +5,7 @@ import anyio
 import pytest
 
 from python_exec_sandbox.api.prune import listing, prune
-from python_exec_sandbox.drivers.docker.leftovers import Kind, Leftover
+from python_exec_sandbox.drivers.leftovers import Kind, Leftover
 from python_exec_sandbox.errors import DriverError, EngineUnreachable
 
 pytestmark = pytest.mark.anyio

@@ -1,5 +1,6 @@
-"""The command ``prune``: removes what this package left on the engine and nobody uses."""
+"""The command ``prune``: removes what this package left, on the engine and on this machine, and nobody uses."""
 
+import platform
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -8,10 +9,14 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
+from python_exec_sandbox.api.backends import docker_options
 from python_exec_sandbox.api.once import EXIT_WRONG_USE, tell, until_signalled
-from python_exec_sandbox.drivers.docker.leftovers import Leftover
+from python_exec_sandbox.drivers.docker.driver import DockerDriver
+from python_exec_sandbox.drivers.leftovers import Leftover
 from python_exec_sandbox.errors import SandboxError
 from python_exec_sandbox.run.units import show_bytes
+from python_exec_sandbox.setting_values import Backend
+from python_exec_sandbox.settings import Settings
 
 EXIT_SOMETHING_LEFT = 1
 
@@ -25,6 +30,15 @@ class HasLeftovers(Protocol):
     async def leftovers(self, *, environments: bool = False) -> list[Leftover]: ...
 
     async def remove(self, leftover: Leftover) -> None: ...
+
+
+def opening(settings: Settings) -> AbstractAsyncContextManager[HasLeftovers]:
+    """What to look at under ``settings``: the engine, and this machine itself where that makes sandboxes."""
+    if settings.sandbox_backend is Backend.NATIVE and platform.system() == "Linux":
+        from python_exec_sandbox.api.everywhere import open_everywhere  # it builds on this module
+
+        return open_everywhere(settings)
+    return DockerDriver(docker_options(settings))
 
 
 async def prune(

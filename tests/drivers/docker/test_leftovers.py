@@ -12,10 +12,10 @@ import pytest
 from python_exec_sandbox.drivers.docker.context import packaged_context, read_context
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.labels import SHARED, container_labels
-from python_exec_sandbox.drivers.docker.leftovers import Kind, Leftover
 from python_exec_sandbox.drivers.docker.network import NETWORK_NAME
 from python_exec_sandbox.drivers.docker.options import DockerOptions
 from python_exec_sandbox.drivers.identity import ServerIdentity, own_identity
+from python_exec_sandbox.drivers.leftovers import Kind, Leftover
 from python_exec_sandbox.errors import DriverError
 from tests.drivers.docker.test_driver import FIT
 from tests.support.fake_engine import FakeContainer, FakeEngine, Refuse, RunnerEnd

@@ -28,6 +28,7 @@ from python_exec_sandbox.drivers.bubblewrap.cgroup.base import Group, LimitState
 from python_exec_sandbox.drivers.bubblewrap.channel import SocketChannel
 from python_exec_sandbox.drivers.bubblewrap.failure import explain
 from python_exec_sandbox.drivers.bubblewrap.fetching import fetch_python
+from python_exec_sandbox.drivers.bubblewrap.leftovers import TRIM_SECONDS, find_leftovers
 from python_exec_sandbox.drivers.bubblewrap.options import BubblewrapOptions
 from python_exec_sandbox.drivers.bubblewrap.process import BwrapProcess, Start
 from python_exec_sandbox.drivers.bubblewrap.sandbox import BwrapKeeper
@@ -36,8 +37,16 @@ from python_exec_sandbox.drivers.bubblewrap.telling import driver_facts
 from python_exec_sandbox.drivers.bubblewrap.users import BUILDER_UID, UserIds
 from python_exec_sandbox.drivers.bubblewrap.workshop import Workshop, counters_of
 from python_exec_sandbox.drivers.following import Carry, Feed, first_bytes, follow
+from python_exec_sandbox.drivers.leftovers import Kind, Leftover
 from python_exec_sandbox.errors import CreateFailed, DriverError
-from python_exec_sandbox.model.environment import BuildFailed, BuildFault, BuildOutcome, BuildRequest
+from python_exec_sandbox.model.environment import (
+    BuildFailed,
+    BuildFault,
+    BuildOutcome,
+    BuildRequest,
+    Task,
+    Trimmed,
+)
 from python_exec_sandbox.model.facts import DriverFacts
 from python_exec_sandbox.model.result import Loss
 
@@ -237,6 +246,30 @@ class BubblewrapDriver:
     def store_problem(self) -> str | None:
         """Why packages can't be kept here; ``None`` when they can, and before :meth:`prepare`."""
         return self._workshop.store_problem if self._workshop and self._workshop.store is None else None
+
+    async def leftovers(self, *, environments: bool = False) -> list[Leftover]:
+        """What is ours on this machine and in nobody's use; with the ``environments`` of packages if asked for.
+
+        Raises:
+            DriverError: no sandbox can be made here.
+        """
+        find = partial(find_leftovers, await self.prepare(), environments=environments)
+        return await anyio.to_thread.run_sync(find, limiter=self._threads)
+
+    async def remove(self, leftover: Leftover) -> None:
+        """Remove one of them.
+
+        Raises:
+            DriverError: something of it could not be removed.
+        """
+        if leftover.kind is Kind.GROUPS:
+            await self.sweep()
+            return
+        outcome = await self.build(
+            BuildRequest("", (), task=Task.TRIM, install_seconds=TRIM_SECONDS), logger.info
+        )
+        if not isinstance(outcome, Trimmed):
+            raise DriverError(f"The folder {leftover.name} could not be emptied: {outcome}.")
 
     async def sweep(self) -> int:
         """As the contract says. Processes of dead servers have ended with them; their groups may be left."""

@@ -25,7 +25,7 @@ from python_exec_sandbox.drivers.docker.facts import Labelled
 from python_exec_sandbox.drivers.docker.failure import EngineRefused, create_failure
 from python_exec_sandbox.drivers.docker.image import ImageKeeper
 from python_exec_sandbox.drivers.docker.labels import INSTANCE, container_labels, owner_of
-from python_exec_sandbox.drivers.docker.leftovers import Kind, Leftover, find_leftovers, remove_leftover
+from python_exec_sandbox.drivers.docker.leftovers import find_leftovers, remove_leftover
 from python_exec_sandbox.drivers.docker.network import NetworkKeeper
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network
 from python_exec_sandbox.drivers.docker.spec import SandboxSpec
@@ -33,6 +33,7 @@ from python_exec_sandbox.drivers.docker.store_volume import find_store, remove_s
 from python_exec_sandbox.drivers.docker.telling import driver_facts
 from python_exec_sandbox.drivers.docker.users import UserIds
 from python_exec_sandbox.drivers.identity import Life, ServerIdentity, life_of, own_identity
+from python_exec_sandbox.drivers.leftovers import Kind, Leftover
 from python_exec_sandbox.errors import ConfigurationError, DriverError, EngineUnreachable, ImageUnavailable
 from python_exec_sandbox.model.environment import BuildOutcome, BuildRequest, Task
 from python_exec_sandbox.model.facts import DriverFacts

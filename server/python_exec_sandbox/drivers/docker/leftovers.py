@@ -5,8 +5,6 @@ asleep has no container to be seen by; when its image or network goes it makes t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from python_exec_sandbox.drivers.docker.context import REPOSITORY
@@ -14,30 +12,12 @@ from python_exec_sandbox.drivers.docker.facts import FoundImage
 from python_exec_sandbox.drivers.docker.failure import EngineRefused
 from python_exec_sandbox.drivers.docker.labels import PROTOCOL
 from python_exec_sandbox.drivers.docker.network import NETWORK_NAME
+from python_exec_sandbox.drivers.leftovers import Kind, Leftover
 
 if TYPE_CHECKING:
     from python_exec_sandbox.drivers.docker.gateway import Gateway
 
 _SHORT_ID = 12
-
-
-class Kind(StrEnum):
-    CONTAINER = "container"
-    IMAGE = "image"
-    NETWORK = "network"
-    STORE = "volume"
-
-
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """``name`` is for a person, ``handles`` are what the engine is asked to remove, one after the other;
-    ``size`` is in bytes, of images alone, and includes what they share with others."""
-
-    kind: Kind
-    name: str
-    why: str
-    handles: tuple[str, ...]
-    size: int = 0
 
 
 async def find_leftovers(gateway: "Gateway", dead: Sequence[str], current: str) -> list[Leftover]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from python_exec_sandbox.drivers.docker.failure import EngineRefused
 from python_exec_sandbox.drivers.docker.labels import SHARED
-from python_exec_sandbox.drivers.docker.leftovers import Kind, Leftover
+from python_exec_sandbox.drivers.leftovers import Kind, Leftover
 from python_exec_sandbox.errors import DriverError
 from python_exec_sandbox.model.environment import BuildOutcome, BuildRequest, Task, Trimmed
 

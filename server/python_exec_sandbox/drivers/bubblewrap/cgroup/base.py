@@ -113,6 +113,9 @@ class Groups(Protocol):
             CreateFailed: the kernel refused; nothing is left.
         """
 
+    def left(self) -> int:
+        """How many groups of dead servers :meth:`sweep` would remove. Never raises."""
+
     def sweep(self) -> int:
         """Kill and remove what dead servers of this machine left; how many groups that were.
 

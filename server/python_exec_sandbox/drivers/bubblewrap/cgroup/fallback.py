@@ -68,6 +68,9 @@ class NoGroups:
         self._made += 1
         return NoGroup(f"sandbox_{self._made}")
 
+    def left(self) -> int:
+        return 0
+
     def sweep(self) -> int:
         return 0
 

@@ -1,7 +1,7 @@
 """The groups of one server, of either version."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -68,15 +68,22 @@ class KernelGroups:
             raise CreateFailed(f"A control group for a sandbox could not be made: {error}.") from error
         return group
 
+    def left(self) -> int:
+        return sum(1 for _ in self._left_behind())
+
     def sweep(self) -> int:
         removed = 0
+        for group in self._left_behind():
+            group.remove()
+            removed += 1
+        return removed
+
+    def _left_behind(self) -> Iterator[KernelGroup]:
         for place in (self._place, *self._elsewhere()):
             for name in self._names_in(place):
                 maker = maker_of(name)
                 if maker is not None and self._life(maker) is Life.DEAD:
-                    self._group(name, place).remove()
-                    removed += 1
-        return removed
+                    yield self._group(name, place)
 
     def close(self) -> None:
         for folder in dict.fromkeys(self._place.values()):
