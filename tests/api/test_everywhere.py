@@ -1,11 +1,11 @@
 """Two drivers' leftovers as one list."""
 
 import pytest
-from python_exec_sandbox.api.everywhere import Everywhere
-from python_exec_sandbox.drivers.leftovers import Kind, Leftover
 
+from python_exec_sandbox.api.everywhere import Everywhere
 from python_exec_sandbox.api.prune import opening
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
+from python_exec_sandbox.drivers.leftovers import Kind, Leftover
 from python_exec_sandbox.errors import CreateFailed, EngineUnreachable
 from python_exec_sandbox.settings import Settings
 from tests.api.test_prune import PlayedDriver

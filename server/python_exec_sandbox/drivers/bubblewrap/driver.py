@@ -186,10 +186,6 @@ class BubblewrapDriver:
 
     async def build(self, request: BuildRequest, progress: Callable[[str], None]) -> BuildOutcome:
         """As the contract of :class:`~python_exec_sandbox.drivers.building.Builder` says, in a sandbox of its own."""
-        if (
-            request.source is not None
-        ):  # there is no place for builds yet; a sandbox does them, anew each time
-            return BuildFailed(BuildFault.NEEDS_SOURCE)
         workshop = await self.prepare()
         if request.source is None:
             return await self._build(workshop, request, progress)
