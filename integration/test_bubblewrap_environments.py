@@ -85,7 +85,8 @@ async def test_what_has_no_wheel_is_built_where_there_is_no_store_and_reused(
     tmp_path: Path, files: FileServer
 ) -> None:
     address = files.add(self_building("plain", BUILD_CODE))
-    async with native_server(tmp_path, "--network", "none") as server:
+    empty = f"{files.address}/simple"  # uv asks an index for the name, even where an address is given
+    async with native_server(tmp_path, "--network", "none", "--index-url", empty) as server:
         for words in ("environment: built in", "environment: reused"):
             text = text_of(await server.execute("import plain", dependencies=[f"plain @ {address}"]))
             assert "built from source\n" in text and words in text, text
