@@ -2,15 +2,18 @@
 
 import base64
 import hashlib
+import json
+import re
+import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urlsplit
-
-from packaging.utils import canonicalize_name
 
 JOIN_SECONDS = 5.0
 
@@ -42,6 +45,7 @@ class PackageIndex:
     hanging: set[str] = field(default_factory=set)
     altered: dict[str, bytes] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
+    on_request: Callable[[Asked], None] = lambda _: None
     released: threading.Event = field(default_factory=threading.Event)
     """Set to let what hangs be answered."""
 
@@ -56,7 +60,7 @@ class PackageIndex:
 
     def add(self, file: tuple[str, bytes]) -> str:
         """List ``file``, as :mod:`.wheels` makes it, under its package's name; its address."""
-        name = str(canonicalize_name(file[0].split("-")[0]))
+        name = re.sub(r"[-_.]+", "-", file[0].split("-")[0]).lower()
         self.files.setdefault(name, {})[file[0]] = file[1]
         return f"http://{self.host}:{self.port}/files/{name}/{file[0]}"
 
@@ -66,7 +70,9 @@ class PackageIndex:
 
     def answer(self, path: str, headers: Message) -> tuple[int, str, bytes]:
         """Status, content type and body."""
-        self.asked.append(Asked(path, headers))
+        asked = Asked(path, headers)
+        self.asked.append(asked)
+        self.on_request(asked)
         if self.credentials and headers["Authorization"] != _basic(self.credentials):
             return 401, "text/plain", b"who are you?"
         kind, _, rest = urlsplit(path).path.strip("/").partition("/")
@@ -98,7 +104,7 @@ def _basic(credentials: str) -> str:
 
 
 @contextmanager
-def package_index(host: str, credentials: str = "") -> Iterator[PackageIndex]:
+def package_index(host: str, credentials: str = "", port: int = 0) -> Iterator[PackageIndex]:
     """An index that listens at ``host``, an address of this machine."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -124,7 +130,7 @@ def package_index(host: str, credentials: str = "") -> Iterator[PackageIndex]:
 
         def log_message(self, *_: object) -> None: ...
 
-    server = ThreadingHTTPServer((host, 0), Handler)
+    server = ThreadingHTTPServer((host, port), Handler)
     server.daemon_threads = True
     served = PackageIndex(host, server.server_port, credentials)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -136,3 +142,31 @@ def package_index(host: str, credentials: str = "") -> Iterator[PackageIndex]:
         server.shutdown()
         server.server_close()
         thread.join(JOIN_SECONDS)
+
+
+def main(folder: Path) -> None:
+    """Serve the files in ``folder`` at port 8080 until killed, as ``settings.json`` there says: ``credentials``,
+    ``broken`` and ``hanging``. Each request is printed, a line of JSON, after a line "ready"."""
+    settings = json.loads((folder / "settings.json").read_text())
+    with package_index("0.0.0.0", settings["credentials"], 8080) as index:
+        index.broken.update(settings["broken"])
+        index.hanging.update(settings["hanging"])
+        for path in folder.glob("files/*"):
+            index.add((path.name, path.read_bytes()))
+        index.on_request = _print
+        _say("ready")
+        while True:
+            signal.pause()
+
+
+def _print(asked: Asked) -> None:
+    _say(json.dumps({"path": asked.path, "authorization": asked.headers["Authorization"]}))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
