@@ -12,6 +12,7 @@ import pytest
 from integration.support.native import ORDINARY, as_ordinary_user, why_no_bubblewrap
 from integration.support.native_servers import all_gone, family_of, native_server
 from integration.support.servers import text_of
+from python_exec_sandbox.drivers.bubblewrap.host import look
 
 pytestmark = [
     pytest.mark.anyio,
@@ -62,6 +63,15 @@ async def test_nothing_is_left_of_a_server_that_was_killed(tmp_path: Path, stage
             left = await all_gone(family, GONE_SECONDS)
             tasks.cancel_scope.cancel()
         assert not left
+
+
+async def test_one_server_runs_every_python_of_the_machine_again_and_again(tmp_path: Path) -> None:
+    versions = [python.version for python in look(dict(os.environ), Path.home()).pythons]
+    script = "import sys; print('it is', '%d.%d' % sys.version_info[:2])"
+    async with native_server(tmp_path, "--pool-size", "1") as server:
+        for version in [*versions, *versions]:
+            text = text_of(await server.execute(script, python_version=version))
+            assert f"it is {version}" in text, text
 
 
 async def test_a_killed_server_takes_nothing_of_its_sibling(tmp_path: Path) -> None:

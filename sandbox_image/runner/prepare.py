@@ -35,7 +35,7 @@ def main(argv: list[str]) -> None:
     _wait_for_interpreter(options)
     result = {
         "cache": _encoded(_learned(options.place.environment["UV_CACHE_DIR"])),
-        "code": _encoded(_compiled(sys.argv[0])),
+        "code": _encoded(compiled(sys.argv[0])),
     }
     print(json.dumps(result))
 
@@ -72,14 +72,16 @@ def _learned(cache: str) -> dict[str, bytes]:
     return found
 
 
-def _compiled(archive: str) -> dict[str, bytes]:
+def compiled(archive: str) -> dict[str, bytes]:
+    """The archive's modules; what an earlier trial has compiled stays as it is."""
     with zipfile.ZipFile(archive) as file:
-        sources = {name: file.read(name) for name in file.namelist() if name.endswith(".py")}
+        modules = {name: file.read(name) for name in file.namelist()}
     head = importlib.util.MAGIC_NUMBER + _UNCHECKED
-    return {
+    return {name: code for name, code in modules.items() if name.endswith(".pyc")} | {
         f"{name}c": head
         + marshal.dumps(compile(source, os.path.join(archive, name), "exec", dont_inherit=True))
-        for name, source in sources.items()
+        for name, source in modules.items()
+        if name.endswith(".py")
     }
 
 
