@@ -1,7 +1,7 @@
 """An environment as rows for people and models: what it is, whether that is well, and what to do if not. Pure."""
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from python_exec_sandbox import __version__
 from python_exec_sandbox.api.environment import Environment
@@ -57,6 +57,12 @@ def _without_home(row: Row) -> Row:
     return Row(row.name, without_home(row.value), row.state, without_home(row.fix))
 
 
+def _default_python(wanted: str, at_hand: Sequence[str]) -> str:
+    if not at_hand or wanted in at_hand:
+        return f"{wanted} unless asked otherwise"
+    return f"{at_hand[-1]} unless asked otherwise, as {wanted} is missing"
+
+
 def _scripts(settings: Settings, found: Environment) -> Iterator[Row]:
     if found.failure is not None:
         yield Row("can run", "no", State.BAD, short_refusal(found.failure))
@@ -69,7 +75,7 @@ def _scripts(settings: Settings, found: Environment) -> Iterator[Row]:
         yield Row("can run", f"yes: one ran in a sandbox{earlier}", State.GOOD)
     measured = found.measured.pythons if found.measured else ()
     full = f" ({', '.join(measured)})" if measured else ""
-    default = f"{settings.python_version} unless asked otherwise"
+    default = _default_python(settings.python_version, found.pythons)
     at_hand = ", ".join(found.pythons) or "those that uv has"
     yield Row("Pythons", f"{at_hand}{full}; {default}")
     if found.measured is not None:

@@ -70,7 +70,8 @@ async def prune(
             if not found:
                 return 0
             if not yes and not await (ask or ask_on_a_terminal)():
-                _say("Nothing was removed. To remove it: python-exec-sandbox prune --yes")
+                more = " --environments" if environments else ""
+                _say(f"Nothing was removed. To remove it: the same with --yes (prune --yes{more})")
                 return 0
             return await _remove(driver, found)
 
