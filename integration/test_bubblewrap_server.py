@@ -9,7 +9,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from integration.support.native import ORDINARY, as_ordinary_user, why_no_bubblewrap
+from integration.support.native import (
+    ORDINARY,
+    any_python,
+    as_ordinary_user,
+    copy_python,
+    why_no_bubblewrap,
+)
 from integration.support.native_servers import all_gone, family_of, native_server
 from integration.support.servers import text_of
 from python_exec_sandbox.drivers.bubblewrap.host import look
@@ -72,6 +78,28 @@ async def test_one_server_runs_every_python_of_the_machine_again_and_again(tmp_p
         for version in [*versions, *versions]:
             text = text_of(await server.execute(script, python_version=version))
             assert f"it is {version}" in text, text
+
+
+READS_BESIDE_PYTHON = """
+import os, sys
+names = [os.path.join(folder, name) for folder, _, names in os.walk(sys.base_prefix) for name in names]
+print(len(names) > 100, [name for name in names if "token" in name and "token" == os.path.basename(name)])
+print(sys.base_prefix, os.listdir(sys.base_prefix))
+"""
+
+
+async def test_of_a_python_in_a_persons_own_folder_nothing_else_of_it_is_shown(tmp_path: Path) -> None:
+    python, prefix = any_python()
+    home = tmp_path / "home"
+    copy_python(python, prefix, home / ".local")
+    for folder in (home / ".local/share", home / ".local/lib", home / ".local/bin"):
+        folder.mkdir(exist_ok=True)
+        (folder / "token").write_text("secret")
+    own = {"HOME": str(home), "PATH": f"{home}/.local/bin:/usr/bin:/bin", "PYENV_ROOT": "/nonexistent"}
+    async with native_server(tmp_path, "--python-version", python.version, **own) as server:
+        text = text_of(await server.execute(READS_BESIDE_PYTHON))
+    assert "True []\n/opt/python/" in text, text
+    assert "share" not in text
 
 
 async def test_a_killed_server_takes_nothing_of_its_sibling(tmp_path: Path) -> None:

@@ -51,16 +51,26 @@ def ordinary_pythons(folder: Path) -> Path:
     """Copies of root's Pythons, laid out as uv does it, for a user who can't enter root's folders."""
     for python in look(dict(os.environ), Path.home()).pythons:
         if python.prefix is not None and python.numbers >= (3, 11):
-            _copy(python, python.prefix, folder / f"cpython-{python.version}.99-linux-copy")
+            copy_python(python, python.prefix, folder / f"cpython-{python.version}.99-linux-copy")
     return folder
 
 
-def _copy(python: HostPython, prefix: Path, target: Path) -> None:
+def any_python() -> tuple[HostPython, Path]:
+    """A Python that a copy can be made of, and its prefix."""
+    for python in look(dict(os.environ), Path.home()).pythons:
+        if python.prefix is not None and python.numbers >= (3, 11):
+            return python, python.prefix
+    version = "{}.{}".format(*sys.version_info)
+    return HostPython(version, os.path.realpath(sys.executable)), Path(sys.base_prefix)
+
+
+def copy_python(python: HostPython, prefix: Path, target: Path) -> None:
+    """Copy what ``python`` needs of ``prefix`` into the folder ``target``."""
     unwanted = shutil.ignore_patterns(
         "test", "tests", "site-packages", "*.a", "__pycache__", "config-3*", "idlelib"
     )
     for name in ("bin", "lib"):
-        shutil.copytree(prefix / name, target / name, symlinks=True, ignore=unwanted)
+        shutil.copytree(prefix / name, target / name, symlinks=True, ignore=unwanted, dirs_exist_ok=True)
     # Of a shared build the library's folder is named in the program; there it must be found beside it.
     program = target / "bin" / f"python{python.version}"
     named = f"{prefix}/lib".encode()

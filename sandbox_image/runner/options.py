@@ -67,7 +67,9 @@ class Options:
         if self.open_files:
             import resource  # noqa: PLC0415 - an engine sets its containers' limits
 
-            resource.setrlimit(resource.RLIMIT_NOFILE, (self.open_files, self.open_files))
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            count = self.open_files if most == resource.RLIM_INFINITY else min(self.open_files, most)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -166,8 +166,23 @@ def test_pythons_are_found_where_people_have_them_and_lie_at_neutral_paths(tmp_p
     assert own == {
         "3.12": HostPython("3.12", "/opt/python/3.12/bin/python3.12", home / ".pyenv/versions/3.12.1"),
         "3.13": HostPython("3.13", "/opt/python/3.13/bin/python3.13", uv),
-        "3.14": HostPython("3.14", "/opt/python/3.14/bin/python3.14", tmp_path / "opt/py"),
+        "3.14": HostPython(
+            "3.14",
+            "/opt/python/3.14/bin/python3.14",
+            tmp_path / "opt/py",
+            parts=("bin/python3.14", "lib/python3.14"),
+        ),
     }
+
+
+@pytest.mark.parametrize("place", ["", ".local"])
+def test_of_a_python_among_a_persons_files_only_its_own_are_shown(tmp_path: Path, place: str) -> None:
+    prefix = tmp_path / place
+    path = python(prefix, "3.13")
+    (prefix / "lib/libpython3.13.so.1.0").touch()
+    found = find_pythons({"PATH": str(path.parent)}, tmp_path, ("/usr",), NO_UV)
+    (one,) = (each for each in found if each.prefix == prefix)
+    assert one.parts == ("bin/python3.13", "lib/python3.13", "lib/libpython3.13.so.1.0")
 
 
 def test_a_python_of_the_system_stays_where_it_is(tmp_path: Path) -> None:

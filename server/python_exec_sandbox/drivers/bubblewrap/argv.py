@@ -303,7 +303,9 @@ def _pythons(host: Host) -> Iterator[Word]:
 
 def _python(python: HostPython) -> Iterator[Word]:
     if python.prefix is not None:
-        yield from ("--ro-bind", Source(python.prefix), f"{NEUTRAL}/{python.version}")
+        for part in python.parts or ("",):
+            place = f"{NEUTRAL}/{python.version}/{part}".rstrip("/")
+            yield from ("--ro-bind", Source(python.prefix / part), place)
     if python.library is not None:
         yield from ("--ro-bind", Source(python.library), str(python.library))
 

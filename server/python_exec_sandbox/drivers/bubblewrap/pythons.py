@@ -31,13 +31,15 @@ class HostPython:
 
     ``prefix`` is the folder to mount at ``NEUTRAL/VERSION``, or ``None`` where the system's own mounts show
     it. ``executable`` is its path inside a sandbox. ``library`` is the shared library that the executable
-    looks for under its path on the host, if it does.
+    looks for under its path on the host, if it does. ``parts`` are all that is mounted of a prefix that others use,
+    too, such as ``~/.local``; without any it is the Python's alone.
     """
 
     version: str
     executable: str
     prefix: Path | None = None
     library: Path | None = None
+    parts: tuple[str, ...] = ()
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -50,24 +52,31 @@ def find_pythons(
     """One for each version, the newest version last: uv's own, then pyenv's, then what ``PATH`` names, then
     the system's; what ``uv python list`` finds only where these have none that the runner could use."""
     found: dict[str, HostPython] = {}
+    managers = (_uv_folder(environment, home), _pyenv_folder(environment, home))
+    managed = tuple(Path(os.path.realpath(folder)) for folder in managers)
     for program in _programs(environment, home):
-        _add(found, program, visible)
+        _add(found, program, visible, managed)
     if not any(python.numbers >= OLDEST_RUNNER for python in found.values()):
         for program in _listed(uv, environment):
-            _add(found, program, visible)
+            _add(found, program, visible, managed)
     return tuple(sorted(found.values(), key=lambda python: python.numbers))
 
 
-def _add(found: dict[str, HostPython], program: Path, visible: tuple[str, ...]) -> None:
+def _add(
+    found: dict[str, HostPython], program: Path, visible: tuple[str, ...], managed: tuple[Path, ...]
+) -> None:
     match = _NAME.fullmatch(program.name)
     if match is None or (3, int(match[1])) < OLDEST or f"3.{match[1]}" in found:
         return
-    if (python := describe(program, f"3.{match[1]}", visible)) is not None:
+    if (python := describe(program, f"3.{match[1]}", visible, managed)) is not None:
         found[python.version] = python
 
 
-def describe(program: Path, version: str, visible: tuple[str, ...]) -> HostPython | None:
-    """How ``program`` can be used inside; ``None`` when it is no interpreter of its own (a shim, a venv)."""
+def describe(
+    program: Path, version: str, visible: tuple[str, ...], managed: tuple[Path, ...]
+) -> HostPython | None:
+    """How ``program`` can be used inside; ``None`` when it is no interpreter of its own (a shim, a venv).
+    ``managed`` are folders in which each Python has one to itself."""
     try:
         real = program.resolve(strict=True)
         with real.open("rb") as file:
@@ -82,8 +91,18 @@ def describe(program: Path, version: str, visible: tuple[str, ...]) -> HostPytho
     if real.parent.name != "bin" or not (prefix / "lib" / f"python{version}" / "os.py").is_file():
         return None
     return HostPython(
-        version, f"{NEUTRAL}/{version}/bin/python{version}", prefix, _bound_library(real, prefix, version)
+        version,
+        f"{NEUTRAL}/{version}/bin/python{version}",
+        prefix,
+        _bound_library(real, prefix, version),
+        () if prefix.parent in managed else _parts(prefix, version),
     )
+
+
+def _parts(prefix: Path, version: str) -> tuple[str, ...]:
+    """A Python installed among other things: in a person's ``~/.local`` these are mail, keys and the like."""
+    libraries = sorted(path.name for path in (prefix / "lib").glob(f"libpython{version}*.so*"))
+    return (f"bin/python{version}", f"lib/python{version}", *(f"lib/{name}" for name in libraries))
 
 
 def _bound_library(real: Path, prefix: Path, version: str) -> Path | None:
@@ -96,8 +115,7 @@ def _bound_library(real: Path, prefix: Path, version: str) -> Path | None:
 
 def _programs(environment: Mapping[str, str], home: Path) -> Iterator[Path]:
     yield from _newest_first(_uv_folder(environment, home), _MANAGED)
-    pyenv = environment.get("PYENV_ROOT")
-    yield from _newest_first(Path(pyenv) / "versions" if pyenv else home / ".pyenv/versions", _PYENV)
+    yield from _newest_first(_pyenv_folder(environment, home), _PYENV)
     folders = [*environment.get("PATH", "").split(":"), "/usr/local/bin", "/usr/bin"]
     for folder in dict.fromkeys(filter(None, folders)):
         yield from (path for path in _entries(Path(folder)) if _NAME.fullmatch(path.name))
@@ -108,6 +126,11 @@ def _uv_folder(environment: Mapping[str, str], home: Path) -> Path:
         return Path(named)
     data = environment.get("XDG_DATA_HOME")
     return (Path(data) if data else home / ".local/share") / "uv/python"
+
+
+def _pyenv_folder(environment: Mapping[str, str], home: Path) -> Path:
+    root = environment.get("PYENV_ROOT")
+    return Path(root) / "versions" if root else home / ".pyenv/versions"
 
 
 def _newest_first(folder: Path, names: re.Pattern[str]) -> Iterator[Path]:

@@ -20,6 +20,7 @@ _PLACES = ("/mnt", "/media", "/srv", "/opt", "/home")
 # Arguments: the folder, then pairs of a path and its place under the folder. It lives as long as its input is open.
 _SCRIPT = """
 set -e
+umask 022
 folder=$1
 shift
 mount -t tmpfs -o mode=0755,size=1m none "$folder"
