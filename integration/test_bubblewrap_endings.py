@@ -17,11 +17,11 @@ import pytest
 from integration.support.half_started import start_of
 from integration.support.native import ORDINARY, as_ordinary_user, why_no_bubblewrap
 from python_exec_sandbox.drivers.bubblewrap.cgroup.fallback import NoGroup
-from python_exec_sandbox.drivers.bubblewrap.channel import SocketChannel
 from python_exec_sandbox.drivers.bubblewrap.driver import BubblewrapDriver
 from python_exec_sandbox.drivers.bubblewrap.options import BubblewrapOptions
 from python_exec_sandbox.drivers.bubblewrap.process import BwrapProcess
 from python_exec_sandbox.drivers.bubblewrap.sandbox import BwrapKeeper
+from python_exec_sandbox.drivers.socket_channel import SocketChannel
 
 pytestmark = [
     pytest.mark.anyio,

@@ -6,19 +6,20 @@ from pathlib import Path
 import pytest
 
 from python_exec_sandbox.drivers.docker.context import packaged_context
-from python_exec_sandbox.drivers.docker.users import FIRST_UID, SCRIPT_GID, UID_COUNT, UserIds
+from python_exec_sandbox.drivers.docker.users import FIRST_UID, SCRIPT_GID, UID_COUNT
+from python_exec_sandbox.drivers.user_ids import UserIds
 from python_exec_sandbox.errors import CreateFailed
 
 RANGE = range(FIRST_UID, FIRST_UID + UID_COUNT)
 
 
 def test_no_id_is_handed_out_twice_and_all_lie_in_the_range() -> None:
-    users = UserIds()
+    users = UserIds(FIRST_UID, UID_COUNT)
     assert sorted(users.take() for _ in RANGE) == list(RANGE)
 
 
 def test_when_all_are_taken_the_error_says_what_to_do() -> None:
-    users = UserIds()
+    users = UserIds(FIRST_UID, UID_COUNT)
     for _ in RANGE:
         users.take()
     with pytest.raises(CreateFailed, match=r"All 1024 user ids.*--max-sandboxes"):
@@ -26,7 +27,7 @@ def test_when_all_are_taken_the_error_says_what_to_do() -> None:
 
 
 def test_an_id_that_was_given_back_is_taken_again_last() -> None:
-    users = UserIds()
+    users = UserIds(FIRST_UID, UID_COUNT)
     first = users.take()
     users.give_back(first)
     users.give_back(first)
@@ -34,11 +35,11 @@ def test_an_id_that_was_given_back_is_taken_again_last() -> None:
 
 
 def test_two_servers_do_not_begin_at_the_same_id() -> None:
-    assert len({UserIds().take() for _ in range(50)}) > 25
+    assert len({UserIds(FIRST_UID, UID_COUNT).take() for _ in range(50)}) > 25
 
 
 def test_an_id_is_given_back_when_what_it_was_for_fails() -> None:
-    users = UserIds()
+    users = UserIds(FIRST_UID, UID_COUNT)
     with pytest.raises(ZeroDivisionError), users.lent():
         1 // (1 - len(users.taken))
     assert not users.taken

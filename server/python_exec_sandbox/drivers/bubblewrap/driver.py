@@ -25,7 +25,6 @@ from python_exec_sandbox.drivers.bubblewrap.argv import (
     trial_command,
 )
 from python_exec_sandbox.drivers.bubblewrap.cgroup.base import Group, LimitState
-from python_exec_sandbox.drivers.bubblewrap.channel import SocketChannel
 from python_exec_sandbox.drivers.bubblewrap.failure import explain
 from python_exec_sandbox.drivers.bubblewrap.fetching import fetch_python
 from python_exec_sandbox.drivers.bubblewrap.leftovers import TRIM_SECONDS, find_leftovers
@@ -34,10 +33,12 @@ from python_exec_sandbox.drivers.bubblewrap.process import BwrapProcess, Start
 from python_exec_sandbox.drivers.bubblewrap.sandbox import BwrapKeeper
 from python_exec_sandbox.drivers.bubblewrap.store import home_folder
 from python_exec_sandbox.drivers.bubblewrap.telling import driver_facts
-from python_exec_sandbox.drivers.bubblewrap.users import BUILDER_UID, UserIds
+from python_exec_sandbox.drivers.bubblewrap.users import BUILDER_UID, FIRST_UID, UID_COUNT
 from python_exec_sandbox.drivers.bubblewrap.workshop import Workshop, counters_of
 from python_exec_sandbox.drivers.following import Carry, Feed, first_bytes, follow
 from python_exec_sandbox.drivers.leftovers import Kind, Leftover
+from python_exec_sandbox.drivers.socket_channel import SocketChannel
+from python_exec_sandbox.drivers.user_ids import UserIds
 from python_exec_sandbox.errors import CreateFailed, DriverError
 from python_exec_sandbox.model.environment import (
     BuildFailed,
@@ -80,7 +81,7 @@ class BubblewrapDriver:
         self._environment = dict(os.environ if environment is None else environment)
         self._home = home or home_folder()
         self._stack = contextlib.AsyncExitStack()
-        self._users = UserIds()
+        self._users = UserIds(FIRST_UID, UID_COUNT)
         self._workshop: Workshop | None = None
         self._living: set[BwrapProcess] = set()
         self.activity: str | None = None

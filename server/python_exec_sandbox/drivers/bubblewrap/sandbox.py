@@ -6,9 +6,9 @@ import anyio
 import anyio.to_thread
 
 from python_exec_sandbox.drivers.bubblewrap.cgroup.base import Group
-from python_exec_sandbox.drivers.bubblewrap.channel import SocketChannel
 from python_exec_sandbox.drivers.bubblewrap.failure import explain
 from python_exec_sandbox.drivers.bubblewrap.process import BwrapProcess
+from python_exec_sandbox.drivers.socket_channel import SocketChannel
 from python_exec_sandbox.errors import DriverError
 from python_exec_sandbox.model.result import Loss
 

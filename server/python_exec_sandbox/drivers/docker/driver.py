@@ -31,9 +31,10 @@ from python_exec_sandbox.drivers.docker.options import DockerOptions, Network
 from python_exec_sandbox.drivers.docker.spec import SandboxSpec
 from python_exec_sandbox.drivers.docker.store_volume import find_store, remove_store
 from python_exec_sandbox.drivers.docker.telling import driver_facts
-from python_exec_sandbox.drivers.docker.users import UserIds
+from python_exec_sandbox.drivers.docker.users import FIRST_UID, UID_COUNT
 from python_exec_sandbox.drivers.identity import Life, ServerIdentity, life_of, own_identity
 from python_exec_sandbox.drivers.leftovers import Kind, Leftover
+from python_exec_sandbox.drivers.user_ids import UserIds
 from python_exec_sandbox.errors import ConfigurationError, DriverError, EngineUnreachable, ImageUnavailable
 from python_exec_sandbox.model.environment import BuildOutcome, BuildRequest, Task
 from python_exec_sandbox.model.facts import DriverFacts
@@ -68,7 +69,7 @@ class DockerDriver:
         self._feed = EventFeed()
         self._images = ImageKeeper(self._options, self._tasks, self._threads)
         self._network = NetworkKeeper(self._options.network)
-        self._users = UserIds()
+        self._users = UserIds(FIRST_UID, UID_COUNT)
         self._connection = Connection(
             self._options.docker_host,
             f"{INSTANCE}={self._options.instance}",

@@ -19,8 +19,8 @@ import anyio.to_thread
 
 import python_exec_sandbox
 from python_exec_sandbox.drivers.attached import AttachedSandbox
+from python_exec_sandbox.drivers.socket_channel import SocketChannel
 from python_exec_sandbox.drivers.unsandboxed import folders
-from python_exec_sandbox.drivers.unsandboxed.channel import SocketChannel
 from python_exec_sandbox.drivers.unsandboxed.environment import script_environment, uv_environment
 from python_exec_sandbox.drivers.unsandboxed.folders import RunFolder, make_folder
 from python_exec_sandbox.drivers.unsandboxed.options import UnsandboxedOptions

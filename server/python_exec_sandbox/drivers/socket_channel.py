@@ -1,4 +1,4 @@
-"""The byte stream to a runner: a socket pair, read and written on the event loop."""
+"""The byte stream to whatever runs beside this process: a socket pair, read and written on the event loop."""
 
 import contextlib
 import socket
