@@ -56,7 +56,7 @@ async def ended(family: set[int]) -> set[int]:
     """Who of ``family`` is left, at the latest after the bound."""
     with anyio.move_on_after(GONE_SECONDS):
         while relatives(family):
-            await anyio.sleep(0.01)
+            await anyio.sleep(0.01)  # nothing tells of the end of processes that are not our children
     return relatives(family)
 
 

@@ -20,7 +20,7 @@ def write_record(path: str, record: dict[str, object]) -> None:
         with open(temporary, "x", encoding="utf-8") as file:
             json.dump(record, file)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException:  # whatever ends it leaves no part behind
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise

@@ -186,7 +186,7 @@ class Program:
                 raise
             try:
                 answer = self._build(request, base, built)
-            except BaseException:
+            except BaseException:  # whatever ends it: the disk is full, so that leftovers matter
                 room.tidy()
                 raise
         if not answer["reused"]:

@@ -215,7 +215,7 @@ class Store:
         with held(self._path("building", name)):
             try:
                 yield
-            except BaseException:
+            except BaseException:  # whatever ends it, nothing half-built stays
                 self._remove(name)
                 raise
 

@@ -46,7 +46,7 @@ class WarmUp:
     async def run(self) -> None:
         """One package after the other, each in a quiet time and given up for whatever somebody asks for, until
         all have had their turn. What was done is remembered in the store."""
-        await anyio.sleep(self.start_seconds)
+        await anyio.sleep(self.start_seconds)  # a short-lived server does nothing of this
         while True:
             await self._until_quiet()
             outcome = await self._next()

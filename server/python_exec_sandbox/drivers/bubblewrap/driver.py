@@ -296,7 +296,7 @@ class BubblewrapDriver:
         uid = self._users.take() if workshop.is_root else None
         try:
             group = await anyio.to_thread.run_sync(workshop.open_group, limiter=self._threads)
-        except BaseException:
+        except BaseException:  # a cancellation gives it back, too
             if uid is not None:
                 self._users.give_back(uid)
             raise
