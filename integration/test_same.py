@@ -10,6 +10,7 @@ from docker.types import Mount, Ulimit
 
 from integration.same.corpus import CORPUS
 from integration.support.engine import Engine
+from python_exec_sandbox.drivers.base import Connection
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network
 from python_exec_sandbox.drivers.docker.users import FIRST_UID, SCRIPT_GID
@@ -33,6 +34,8 @@ _ADDRESS = re.compile(rb"0x[0-9a-f]{6,16}")
 class Recorder:
     def __init__(self) -> None:
         self.data = {stream: bytearray() for stream in OutputStream}
+
+    async def serve(self, connection: Connection) -> None: ...
 
     def phase(self, phase: Phase) -> None: ...
 

@@ -13,6 +13,7 @@ from docker.errors import APIError, NotFound
 from integration.support.engine import Engine
 from integration.support.servers import StartServer, text_of
 from python_exec_sandbox.drivers.attached import AttachedSandbox
+from python_exec_sandbox.drivers.base import Connection
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.network import NETWORK_NAME
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network
@@ -33,6 +34,8 @@ class Watcher:
     def __init__(self) -> None:
         self.text = ""
         self.printed = anyio.Event()
+
+    async def serve(self, connection: Connection) -> None: ...
 
     def phase(self, phase: Phase) -> None: ...
 

@@ -37,6 +37,9 @@ def test_each_setting_has_a_flag_that_reaches_it() -> None:
         "default_timeout": ("45s", 45.0),
         "install_timeout": ("45", 45.0),
         "network": ("none", Network.NONE),
+        "allow_domain": ("example.org *.example.net", "example.org *.example.net"),
+        "allow_address": ("10.0.0.0/8", "10.0.0.0/8"),
+        "allow_port": ("8080", "8080"),
         "resolution_ttl": ("00:10:00", 600.0),
         "store": ("my-store", "my-store"),
         "python_mirror": ("https://pythons.example", "https://pythons.example"),
@@ -134,6 +137,18 @@ def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> Non
             ["--network none can't be kept with --sandbox-backend none"],
         ),
         (
+            ["--sandbox-backend", "none", "--network", "filtered"],
+            ["--network filtered can't be kept with --sandbox-backend none"],
+        ),
+        (["--allow-domain", "*.co.uk"], ["--allow-domain *.co.uk", "too wide"]),
+        (["--allow-domain", "*"], ["--allow-domain *", "no domain"]),
+        (["--allow-address", "10.0.0.0/33"], ["--allow-address 10.0.0.0/33", "no address or range"]),
+        (["--allow-port", "http"], ["--allow-port http", "no port"]),
+        (
+            ["--allow-port", "22", "--network", "full"],
+            ["--allow-port opens a part of the filtered network, not of --network full"],
+        ),
+        (
             ["--allow-unsandboxed", "--network", "none"],
             ["--network none can't be kept with --allow-unsandboxed"],
         ),
@@ -142,7 +157,7 @@ def test_an_empty_variable_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> Non
             ["--python-version snake is no version"],
         ),
         (["--allow-unsandboxd"], ["unknown option --allow-unsandboxd; did you mean --allow-unsandboxed?"]),
-        (["--network", "some"], ["--network some", "'none' or 'full'"]),
+        (["--network", "some"], ["--network some", "'none', 'filtered' or 'full'"]),
         (
             ["--sandbox-backend", "docker", "--python-version", "2.7"],
             ["--python-version 2.7 is not available", "3.13, 3.14, 3.15", "--image"],

@@ -27,6 +27,7 @@ _DEFAULTS = {
     "--work": "/work",
     "--home": "/home/sandbox",
     "--packages": "/env",
+    "--outward": "",  # "yes": the script's connections to the outside go through the server
     "--open-files": "0",  # as many as the runner itself may open
     "--nest": "",  # bwrap, where the script gets a sandbox of its own inside this one
     "--nest-arguments": "/opt/sandbox/nest.args",
@@ -60,6 +61,7 @@ class Options:
             nest=nest,
         )
         self.writable = (work, "/tmp", "/dev/shm", home, packages)
+        self.outward = given["--outward"] == "yes"
         self.open_files = int(given["--open-files"])
 
     def limit(self) -> None:

@@ -25,6 +25,7 @@ from .counters import Counters, full_paths
 from .interpreter import Interpreter, Place
 from .link import BACKLOG_BYTES, Link, ServerGone
 from .options import Options
+from .outward import Outward
 from .source import wire_form
 
 GATE_POLL_SECONDS = 0.002
@@ -102,6 +103,9 @@ class Supervisor:
         self._started = self._install_started = time.monotonic()
         self._run_seconds = self._install_seconds = 0.0
         self._warm = True
+        self._outward = Outward(link) if options.outward else None
+        if self._outward is not None:
+            self._place.environment.update(proxy_variables(self._outward.port))
         link.control(type="hello", protocol=wire.PROTOCOL_VERSION, pythons=options.pythons)
         link.flush()
         self._interpreter = Interpreter(self._place, options.identity, self._children, options.python)
@@ -127,11 +131,15 @@ class Supervisor:
         if (news := self._interpreter.news_fd) >= 0:
             poll.register(news, select.POLLIN)
         self._register_script(poll)
-        for fd, _ in poll.poll(self._timeout_ms()):
+        if self._outward is not None:
+            self._outward.register(poll)
+        for fd, events in poll.poll(self._timeout_ms()):
             if fd == self._wake:
                 os.read(self._wake, 4096)
             elif fd == news:
                 self._interpreter.update()
+            elif self._outward is not None:
+                self._outward.on_event(fd, events)
 
     def _register_script(self, poll: select.poll) -> None:
         """The script's own pipes, as far as something can be done with them now."""
@@ -177,6 +185,8 @@ class Supervisor:
     def _on_frame(self, kind: int, stream: int, payload: bytes) -> None:
         if kind == wire.CONTROL:
             self._on_message(json.loads(payload))
+        elif stream >= wire.FIRST_CONNECTION and self._outward is not None:
+            self._outward.on_frame(kind, stream, payload)
         elif kind == wire.DATA and stream == wire.SCRIPT:
             self._script += payload
             self._link.credit(wire.SCRIPT, len(payload))
@@ -197,6 +207,8 @@ class Supervisor:
                 self._link.control(type="pong", n=message["n"])
             case "job" if self._job is None:
                 self._job = Job(message)
+            case "abort" if self._outward is not None:
+                self._outward.on_abort(int(str(message["stream"])))
             case "stop":
                 self._stop("stopped")
             case other:
@@ -315,6 +327,8 @@ class Supervisor:
         self._link.control(type="phase", name="running")
         self._link.flush()  # the server must know before the script can do anything: else it might try again
         self._interpreter.follow()
+        if self._outward is not None:
+            self._outward.open()
         self._started = time.monotonic()
         self._deadline = self._started + job.run_seconds
         # Nor is the very first output forwarded at once: passing it on would take the processor from a script
@@ -354,6 +368,8 @@ class Supervisor:
             for output in self._outputs.values():
                 output.ended = True  # the script never started: what was written was uv's
         self._lingering = not self._children.kill_all()
+        if self._outward is not None:
+            self._outward.close()
         self._deadline = None
         self._state = State.DRAINING
         self._drain()
@@ -483,6 +499,19 @@ class Supervisor:
         poll = select.poll()
         poll.register(fd, select.POLLIN)
         return any(events & select.POLLIN for _, events in poll.poll(0))
+
+
+def proxy_variables(port: int) -> dict[str, str]:
+    """What tells a script's libraries, and uv, of the way out."""
+    address = f"http://127.0.0.1:{port}"
+    names = ("http_proxy", "https_proxy", "all_proxy")
+    variables = {name: address for each in names for name in (each, each.upper())}
+    # uv takes each refusal for a passing trouble, and would try it three times more.
+    return (
+        variables
+        | dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
+        | {"UV_HTTP_RETRIES": "1"}
+    )
 
 
 def main() -> None:

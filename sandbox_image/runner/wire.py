@@ -2,12 +2,19 @@
 
 import struct
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_PAYLOAD_BYTES = 64 * 1024
 WINDOW_BYTES = 512 * 1024
 
 CONTROL, DATA, END, CREDIT = 1, 2, 3, 4
 STDIN, STDOUT, STDERR, SCRIPT = 1, 2, 3, 4
+
+FIRST_CONNECTION = 16
+"""From this id on streams are connections of the script to the outside."""
+
+CONNECTION_WINDOW_BYTES = 128 * 1024
+MAX_OPEN_CONNECTIONS = 64
+MAX_CONNECTIONS = 10_000
 
 _HEADER = struct.Struct(">BBHI")
 _CREDIT = struct.Struct(">I")

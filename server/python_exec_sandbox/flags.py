@@ -99,6 +99,20 @@ Command = ServeCommand | RunCommand | DoctorCommand | PruneCommand
 COMMANDS = ("run", "doctor", "prune", "help", "version")
 
 
+class _Joined(argparse.Action):
+    """Each value goes behind those before."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest, "")
+        setattr(namespace, self.dest, f"{before} {values}".strip())
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line of ours."""
 
@@ -286,6 +300,8 @@ def _parser(program: str, description: str, overview: str, epilog: str) -> _Pars
 def _look(flag: Flag, description: str) -> dict[str, Any]:
     """How argparse is told of a setting: a switch, or an option with a value."""
     shown = f"{description} [{flag.default}]" if flag.default else description
+    if flag.repeatable:
+        return {"metavar": flag.metavar, "help": shown, "action": _Joined}
     return (
         {"metavar": flag.metavar, "help": shown} if flag.metavar else {"action": "store_true", "help": shown}
     )

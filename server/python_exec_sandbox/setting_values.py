@@ -28,6 +28,8 @@ class Network(StrEnum):
     """What a script can reach."""
 
     NONE = "none"
+    FILTERED = "filtered"
+    """Public addresses, through the server."""
     FULL = "full"
 
 
@@ -121,6 +123,29 @@ def public_addresses(value: str | None) -> str | None:
                 "has credentials, which a flag would show to everyone; give them in UV_DEFAULT_INDEX or UV_INDEX,"
                 " in uv.toml, or in a netrc file"
             )
+    return value
+
+
+def open_domains(value: str | None) -> str | None:
+    """Domains that scripts may reach."""
+    return _list_of_policy(value, "domains")
+
+
+def open_addresses(value: str | None) -> str | None:
+    """Ranges of addresses that scripts may reach although they are not public."""
+    return _list_of_policy(value, "addresses")
+
+
+def open_ports(value: str | int | None) -> str | None:
+    """Ports that scripts may reach beside the usual ones."""
+    return _list_of_policy(None if value is None else str(value), "ports")
+
+
+def _list_of_policy(value: str | None, which: str) -> str | None:
+    if value is not None:
+        from python_exec_sandbox.egress.policy import read_policy  # noqa: PLC0415 - few servers are given one
+
+        read_policy(**{"domains": None, "addresses": None, "ports": None, which: value})
     return value
 
 

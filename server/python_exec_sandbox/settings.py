@@ -39,6 +39,9 @@ from python_exec_sandbox.setting_values import (
     empty_is_none,
     flag_bytes,
     lower_case,
+    open_addresses,
+    open_domains,
+    open_ports,
     parse_seconds,
     public_addresses,
     show_bytes,
@@ -72,6 +75,8 @@ class Flag:
     group: Group
     metavar: str = ""
     default: str = ""
+    repeatable: bool = False
+    """Whether it is a list with blanks between its items, of which each flag may bring some."""
 
 
 Seconds = Annotated[float, BeforeValidator(parse_seconds)]
@@ -178,9 +183,21 @@ class Settings(BaseSettings):
     uv_path: Annotated[StrictStr, Flag(Group.SANDBOXES, "PATH", "uv")] = Field(
         "uv", description="uv for scripts outside containers (an image has its own)"
     )
-    network: Annotated[Network, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "KIND", "full")] = Field(
-        Network.FULL, description="what scripts can reach: none or full"
+    network: Annotated[Network, BeforeValidator(lower_case), Flag(Group.SANDBOXES, "KIND", "filtered")] = (
+        Field(
+            Network.FILTERED,
+            description="what scripts reach: none, filtered (the public Internet) or full (the local network too)",
+        )
     )
+    allow_domain: Annotated[
+        OptionalText, AfterValidator(open_domains), Flag(Group.SANDBOXES, "NAMES", "all", repeatable=True)
+    ] = Field(None, description="filtered: the only domains open, such as example.org or *.example.org")
+    allow_address: Annotated[
+        OptionalText, AfterValidator(open_addresses), Flag(Group.SANDBOXES, "RANGES", "none", repeatable=True)
+    ] = Field(None, description="filtered: addresses open although not public, such as 192.168.1.0/24")
+    allow_port: Annotated[
+        OptionalText, AfterValidator(open_ports), Flag(Group.SANDBOXES, "PORTS", "80 443", repeatable=True)
+    ] = Field(None, description="filtered: ports open beside 80 and 443")
     docker_host: Annotated[OptionalText, Flag(Group.SANDBOXES, "URL", "found by itself")] = Field(
         None, description="the container engine, such as unix:///var/run/docker.sock"
     )
@@ -298,12 +315,19 @@ class Settings(BaseSettings):
                 f"--python-version {self.python_version} is not available; the sandbox has "
                 f"{', '.join(SUPPORTED_PYTHONS)} (another one needs an --image of your own that has it)"
             )
-        if self.network is Network.NONE and self.may_run_unsandboxed:
+        keeps_network = self.network is Network.NONE or "network" in self.model_fields_set
+        if self.network is not Network.FULL and keeps_network and self.may_run_unsandboxed:
             asked = "--sandbox-backend none" if self.is_unsandboxed else "--allow-unsandboxed"
             raise ValueError(
-                f"--network none can't be kept with {asked}: a script on the machine itself has its network;"
+                f"--network {self.network} can't be kept with {asked}: a script on the machine itself has its network;"
                 " leave out one of the two"
             )
+        for name in ("allow_domain", "allow_address", "allow_port"):
+            if getattr(self, name) is not None and self.network is not Network.FILTERED:
+                flag = f"--{name.replace('_', '-')}"
+                raise ValueError(
+                    f"{flag} opens a part of the filtered network, not of --network {self.network}"
+                )
         if self.default_timeout > self.max_timeout:
             raise ValueError(
                 f"--default-timeout {self.default_timeout:g} is above --max-timeout {self.max_timeout:g}"

@@ -43,7 +43,7 @@ WELL: dict[str, Any] = {
     "no_new_privileges": 1,
     "seccomp": 2,
     "processes_seen": 2,
-    "devices": ["eth0", "lo"],
+    "devices": ["lo"],
     "variables": ["HOME"],
     "root_is_read_only": True,
     "folders": [
@@ -291,10 +291,12 @@ def test_what_a_driver_keeps_from_outside_is_not_called_a_limit_that_does_not_ho
 
 
 async def test_without_a_network_there_must_be_the_loopback_alone() -> None:
-    measured = Measured.model_validate(WELL)
-    assert rows(Environment(measured=measured), network=Network.NONE)["network devices"].needs_care
-    alone = measured.model_copy(update={"devices": ("lo",)})
-    assert not rows(Environment(measured=alone), network=Network.NONE)["network devices"].needs_care
+    alone = Measured.model_validate(WELL)
+    measured = alone.model_copy(update={"devices": ("eth0", "lo")})
+    for network in (Network.NONE, Network.FILTERED):
+        assert rows(Environment(measured=measured), network=network)["network devices"].needs_care
+        assert not rows(Environment(measured=alone), network=network)["network devices"].needs_care
+    assert not rows(Environment(measured=measured), network=Network.FULL)["network devices"].needs_care
 
 
 async def test_a_backend_without_sandboxes_is_warned_of_even_if_nothing_runs() -> None:

@@ -1,6 +1,7 @@
 """Each setting changes something that can be seen: what an engine is asked, what a sandbox is given to run,
 how the pool is set up, what a client reads. A new setting without a row here is a failure."""
 
+import contextlib
 import logging
 import re
 import tempfile
@@ -22,6 +23,7 @@ from python_exec_sandbox.drivers.docker.discovery import Surroundings, find_engi
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.options import DockerOptions
 from python_exec_sandbox.drivers.unsandboxed.driver import UnsandboxedDriver
+from python_exec_sandbox.egress.dial import DialFailed, Refused
 from python_exec_sandbox.errors import SandboxError
 from python_exec_sandbox.logs import configure_logging
 from python_exec_sandbox.model.environment import BuildFailed, BuildFault
@@ -257,6 +259,20 @@ async def lowest_level_told(settings: Settings) -> object:
         root.handlers, root.level = handlers, level
 
 
+async def what_a_tunnel_answers(settings: Settings) -> object:
+    """The rules by which three connections are refused, or failed to be made."""
+    open_tunnel = backends.tunnels(settings)
+    assert open_tunnel is not None
+    told = []
+    for host, port in (("name.invalid", 443), ("10.255.255.255", 80), ("192.168.0.1", 9)):
+        tunnel = open_tunnel()
+        with anyio.move_on_after(0.5):  # what is allowed goes on to knock, at nobody's door
+            with contextlib.suppress(Refused, DialFailed):
+                await (await tunnel.reach(host, port)).close()
+        told.append([one.rule for one in tunnel.traffic().refused])
+    return told
+
+
 OWN_IMAGE = {"image": "mine:1"}
 NOWHERE = {"docker_host": "unix:///nonexistent/engine.sock", "sandbox_backend": "docker"}
 
@@ -277,7 +293,10 @@ ROWS = {
     "sandbox_backend": Row("none", what_runs_scripts, NOWHERE),
     "allow_unsandboxed": Row(True, what_runs_scripts, NOWHERE),
     "uv_path": Row("/no/such/uv", found_uv, {"sandbox_backend": "none"}),
-    "network": Row("none", has_network, OWN_IMAGE),
+    "network": Row("full", has_network, OWN_IMAGE),
+    "allow_domain": Row("example.org", what_a_tunnel_answers),
+    "allow_address": Row("10.0.0.0/8", what_a_tunnel_answers),
+    "allow_port": Row("9", what_a_tunnel_answers),
     "docker_host": Row("unix:///some/engine.sock", addresses),
     "runtime": Row("runsc", host("Runtime"), OWN_IMAGE),
     "image": Row("mine:1", request("POST /build")),

@@ -277,7 +277,7 @@ async def test_the_environment_is_told_as_text_and_as_data(era: str) -> None:
         result = await client.call_tool("check_environment", {})
     assert not result.is_error
     text = text_of(result)
-    for words in ("can run: yes", "memory: 512 MiB", "--- Settings ---", "network devices: eth0, lo"):
+    for words in ("can run: yes", "memory: 512 MiB", "--- Settings ---", "network devices: lo"):
         assert words in text
     data = data_of(result, ENVIRONMENT_KEY)
     assert data["can_run"] is True

@@ -8,6 +8,7 @@ import pytest
 
 from python_exec_sandbox.drivers import attached
 from python_exec_sandbox.drivers.attached import AttachedSandbox
+from python_exec_sandbox.drivers.base import Connection
 from python_exec_sandbox.errors import PythonUnavailable
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.limits import RunLimits
@@ -34,6 +35,8 @@ class Watcher:
     def __init__(self) -> None:
         self.phases: list[Phase] = []
         self.data = {OutputStream.STDOUT: bytearray(), OutputStream.STDERR: bytearray()}
+
+    async def serve(self, connection: Connection) -> None: ...
 
     def phase(self, phase: Phase) -> None:
         self.phases.append(phase)

@@ -148,8 +148,11 @@ class PoolLife(RuleBasedStateMachine):
     def create_failed(self, data: st.DataObject, lasting: bool) -> None:
         attempt = data.draw(st.sampled_from(sorted(self.in_the_making)))
         del self.in_the_making[attempt]
+        circuit = self.state._circuit
+        known = circuit.round, circuit.phase
         self.apply(self.state.create_failed(attempt, "no space", self.now, lasting=lasting))
-        if lasting and self.state.phase is PoolPhase.OPEN:
+        # An attempt of an older round tells nothing new: a call that came since waits for the next one.
+        if lasting and circuit.phase is PoolPhase.OPEN and (circuit.round, circuit.phase) != known:
             assert not self.waiting, "waits although nothing can be made"
 
     @precondition(lambda self: self.in_the_making)

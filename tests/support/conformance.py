@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from python_exec_sandbox.drivers.base import Driver
+from python_exec_sandbox.drivers.base import Connection, Driver
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.limits import RunLimits, SandboxLimits
 from python_exec_sandbox.model.result import OutputStream, Phase, RunReport, Verdict
@@ -58,6 +58,8 @@ class _Watcher:
     def __init__(self) -> None:
         self.phases: list[Phase] = []
         self.data = {stream: bytearray() for stream in OutputStream}
+
+    async def serve(self, connection: Connection) -> None: ...
 
     def phase(self, phase: Phase) -> None:
         self.phases.append(phase)

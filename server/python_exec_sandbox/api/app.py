@@ -15,6 +15,7 @@ from mcp.server.mcpserver import MCPServer
 
 from python_exec_sandbox import __version__
 from python_exec_sandbox.api.effective import limits_in_words
+from python_exec_sandbox.api.network_words import reach_in_words
 from python_exec_sandbox.api.runtime import Backend, OpenBackend, Runtime
 from python_exec_sandbox.api.stdio import serve
 from python_exec_sandbox.api.toolset import all_tools
@@ -22,7 +23,6 @@ from python_exec_sandbox.api.unsandboxed_words import fallback_words, unsandboxe
 from python_exec_sandbox.api.wire import StdioServer
 from python_exec_sandbox.collector import permanent
 from python_exec_sandbox.setting_values import Backend as BackendKind
-from python_exec_sandbox.setting_values import Network
 from python_exec_sandbox.settings import Settings
 
 SERVER_NAME = "python-exec-sandbox"
@@ -70,13 +70,12 @@ def instructions(settings: Settings) -> str:
     """What a client tells its model about this server; at most 2,000 characters, or clients cut it."""
     if settings.is_unsandboxed:
         return unsandboxed_instructions(settings)
-    reach = "have no network" if settings.network is Network.NONE else "can reach the network"
     packages = (
         "There is no pip and no git: name packages in dependencies."
         if settings.can_install
         else "No packages can be installed."
     )
-    network = f"Scripts {reach}. {packages}"
+    network = f"Scripts {reach_in_words(settings)}. {packages}"
     return (
         "Runs Python scripts in throwaway sandboxes on this machine. Each call starts from nothing: a fresh"
         " process, empty folders, no packages but the standard library and those named in dependencies; nothing"

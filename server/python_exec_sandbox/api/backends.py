@@ -18,6 +18,9 @@ from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network, PullPolicy
 from python_exec_sandbox.drivers.unsandboxed.driver import UnsandboxedDriver
 from python_exec_sandbox.drivers.unsandboxed.options import UnsandboxedOptions
+from python_exec_sandbox.egress.dial import Dialer
+from python_exec_sandbox.egress.policy import read_policy
+from python_exec_sandbox.egress.tunnel import Tunnel
 from python_exec_sandbox.environments.indexes import Indexes
 from python_exec_sandbox.environments.store import EnvironmentStore
 from python_exec_sandbox.environments.uv_sources import Chosen, read_indexes
@@ -91,7 +94,7 @@ async def open_docker(settings: Settings, *, warm: bool = True) -> AsyncIterator
         anyio.create_task_group() as tasks,
     ):
         options = replace(executor_options(settings, driver.name), fetched_pythons=FETCHED_PYTHONS)
-        executor = Executor(pool, options, environments)
+        executor = Executor(pool, options, environments, tunnels(settings))
         if warm and (warm_up := package_warm_up(settings, environments, pool.stats)):
             tasks.start_soon(warm_up.run)
         yield Backend(
@@ -130,6 +133,15 @@ def environment_store(settings: Settings, builder: Builder) -> EnvironmentStore:
         settings.python_mirror or "",
         source_builds=settings.source_builds is SourceBuilds.ALLOW,
     )
+
+
+def tunnels(settings: Settings) -> Callable[[], Tunnel] | None:
+    """What makes each run's way to the outside; ``None`` where it doesn't lead through the server."""
+    if Network(settings.network) is not Network.FILTERED:
+        return None
+    policy = read_policy(settings.allow_domain, settings.allow_address, settings.allow_port)
+    dialer = Dialer(policy)
+    return lambda: Tunnel(dialer.dial)
 
 
 def package_resolver(settings: Settings, environments: EnvironmentStore) -> Resolver:

@@ -156,8 +156,10 @@ def _isolation(settings: Settings, measured: Measured) -> Iterator[Row]:
 def _network(settings: Settings, measured: Measured) -> Row:
     devices = ", ".join(measured.devices) if measured.devices is not None else "not told"
     outer = [device for device in measured.devices or () if device != "lo"]
-    if settings.network is Network.NONE:
-        fix = "--network none should leave the loopback alone: look at the engine's --runtime."
+    if settings.network is not Network.FULL:
+        fix = f"--network {settings.network} should leave the loopback alone: look at the engine's --runtime."
+        if settings.network is Network.FILTERED:
+            devices += "; the server carries connections to public addresses"
         return _judged("network devices", devices, measured.devices is not None and not outer, fix)
     return Row("network devices", f"{devices} (--network {settings.network})")
 

@@ -13,6 +13,7 @@ from mcp_types import CallToolResult, ToolAnnotations
 
 from python_exec_sandbox.api.arguments import input_schema, parse_call
 from python_exec_sandbox.api.effective import limits_in_words
+from python_exec_sandbox.api.network_words import reach_in_words
 from python_exec_sandbox.api.present import Presented, meta, present
 from python_exec_sandbox.api.refusals import short_refusal
 from python_exec_sandbox.api.runtime import Runtime
@@ -115,8 +116,7 @@ def _description(settings: Settings) -> str:
     """At most 1,000 characters, or clients cut it."""
     if settings.is_unsandboxed:
         return unsandboxed_description(settings)
-    offline = settings.network is Network.NONE
-    network = "have no network" if offline else "can use the network"
+    network = reach_in_words(settings)
     packages = (
         "Packages beyond the standard library are installed before the run when named in dependencies or in a"
         ' "# /// script" block (PEP 723); there is no pip and no git.'
@@ -127,7 +127,7 @@ def _description(settings: Settings) -> str:
         "Run a Python script in a fresh, throwaway sandbox and return how it ended and what it printed"
         " (stdout and stderr). Print what you want to know: files are lost, and nothing is kept for the next call."
         f" Output over {settings.show_chars} characters is cut in the middle; read_output has the rest."
-        f" Scripts {network} and see no files of the user's machine. {packages}"
+        f" Scripts {network}; they see no files of the user's machine. {packages}"
         f" Run time: {settings.default_timeout:g} s by default, at most {settings.max_timeout:g} s."
         f" Limits: {limits_in_words(settings)}."
         " A failed, stopped or timed out script is marked as an error and still returns its output."

@@ -17,6 +17,7 @@ from python_exec_sandbox.api.backends import (
     package_resolver,
     package_warm_up,
     pool_config,
+    tunnels,
 )
 from python_exec_sandbox.api.budget import machine_memory, memory_budget
 from python_exec_sandbox.api.runtime import Backend, RunsScripts
@@ -122,7 +123,7 @@ async def open_bubblewrap(
         Pool(driver, pool_config(chosen, warm=warm)) as pool,
         anyio.create_task_group() as tasks,
     ):
-        executor = Executor(pool, options, None if driver.store_problem else environments)
+        executor = Executor(pool, options, None if driver.store_problem else environments, tunnels(settings))
         warm_up = package_warm_up(chosen, environments, pool.stats)
         if warm and warm_up is not None and not driver.store_problem:
             tasks.start_soon(warm_up.run)

@@ -6,6 +6,7 @@ from typing import Any
 from python_exec_sandbox.api.hints import hints
 from python_exec_sandbox.environments.records import Environment
 from python_exec_sandbox.model.result import OutputStream, Verdict
+from python_exec_sandbox.model.traffic import Traffic
 from python_exec_sandbox.run.records import RunResult
 from python_exec_sandbox.run.units import show_bytes, show_seconds
 from python_exec_sandbox.stream.capture import Captured
@@ -21,6 +22,9 @@ NOTICED_SECONDS = 0.1
 NOTICED_MEMORY_BYTES = 32 * 1024 * 1024
 """The runner and a bare interpreter alone peak at some 21 MiB."""
 
+
+SHOWN_HOSTS = 5
+SHOWN_REFUSALS = 3
 
 NOT_SANDBOXED = "not sandboxed"
 """Said in the first line, in a note and in the facts of each answer that this is true of."""
@@ -54,7 +58,7 @@ def present(
     parts += _section(OutputStream.STDOUT, fit(stdout, room[0]), result, reader)
     parts += _section(OutputStream.STDERR, fit(stderr, room[1]), result, reader)
     parts += hints(result, stderr.tail or stderr.head, can_install=can_install)
-    parts += [f"Note: {clean_text(note)}" for note in result.notes]
+    parts += [f"Note: {clean_text(note)}" for note in (*result.notes, *_refusals(result.traffic))]
     if result.unsandboxed:
         parts.append(f"Note: {NOT_SANDBOXED}: {clean_text(result.unsandboxed)}")
     parts.append(_facts(result))
@@ -86,6 +90,7 @@ def meta(result: RunResult) -> dict[str, Any]:
         "stdout": _amounts(result.stdout),
         "stderr": _amounts(result.stderr),
         "notes": [clean_text(note) for note in result.notes],
+        "network": _network_data(result.traffic),
     }
 
 
@@ -141,8 +146,37 @@ def _facts(result: RunResult) -> str:
     if result.stdout.dropped_bytes or result.stderr.dropped_bytes:
         printed = result.stdout.total_bytes + result.stderr.total_bytes
         facts.append(f"output cut: {show_bytes(printed)} printed")
+    if result.traffic.hosts:
+        facts.append(f"network: {_contacted(result.traffic)}")
     facts.append(f"run {result.run_id}")
     return clean_text(f"[{'; '.join(facts)}]")
+
+
+def _refusals(traffic: Traffic) -> list[str]:
+    """What the network did not let through, in a few lines: whether a script shows its own errors is its business."""
+    lines = [
+        f"The network refused {one.host}:{one.port}: {one.text}." for one in traffic.refused[:SHOWN_REFUSALS]
+    ]
+    if more := len(traffic.refused) - len(lines):
+        lines.append(f"The network refused {more} more.")
+    return lines
+
+
+def _contacted(traffic: Traffic) -> str:
+    shown = [
+        f"{one.host}:{one.port} {show_bytes(one.received_bytes)} in, {show_bytes(one.sent_bytes)} out"
+        for one in traffic.hosts[:SHOWN_HOSTS]
+    ]
+    if more := len(traffic.hosts) - len(shown) + traffic.unnamed:
+        shown.append(f"{more} more")
+    return ", ".join(shown)
+
+
+def _network_data(traffic: Traffic) -> dict[str, Any]:
+    hosts, refused = [asdict(one) for one in traffic.hosts], [asdict(one) for one in traffic.refused]
+    for one in (*hosts, *refused):
+        one.update({key: clean_text(value) for key, value in one.items() if isinstance(value, str)})
+    return {"hosts": hosts, "refused": refused, "unnamed": traffic.unnamed}
 
 
 def _environment(environment: Environment) -> str:

@@ -11,9 +11,16 @@ from typing import Protocol
 import anyio
 
 from python_exec_sandbox.drivers.base import RunWatcher
+from python_exec_sandbox.drivers.connections import ServedConnections
 from python_exec_sandbox.errors import CreateFailed, DriverError, ProtocolViolation, PythonUnavailable
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason
+from python_exec_sandbox.stream.connections import (
+    ConnectionAborted,
+    ConnectionData,
+    ConnectionOpened,
+    ConnectionRoom,
+)
 from python_exec_sandbox.stream.protocol import Exited, Fault, Hello, PhaseEntered, Pong, Ready
 from python_exec_sandbox.stream.session import Event, Output, RunnerSession
 
@@ -91,6 +98,7 @@ class AttachedSandbox:
         self._inbox = _Inbox()
         self._violation: ProtocolViolation | None = None
         self._used = False
+        self._connections = ServedConnections(self._session, self._send_or_end)
 
     @property
     def alive(self) -> bool:
@@ -170,7 +178,7 @@ class AttachedSandbox:
         try:
             self._session.start(job)
             await self._send_or_end()
-            return await self._follow(job, watcher)
+            return await self._follow_and_serve(job, watcher)
         except anyio.get_cancelled_exc_class():
             await self._stop()
             raise
@@ -178,6 +186,23 @@ class AttachedSandbox:
     async def destroy(self) -> None:
         self._channel.close()
         await self._keeper.remove()
+
+    async def _follow_and_serve(self, job: Job, watcher: RunWatcher) -> RunReport:
+        """The run, beside its connections, which end with it."""
+        failure: Exception | None = None
+        report = RunReport(StopReason.LOST)
+        async with anyio.create_task_group() as tasks:
+            self._connections.begin(tasks, watcher.serve)
+            try:
+                report = await self._follow(job, watcher)
+            except Exception as error:  # noqa: BLE001 - raised below, out of its group
+                failure = error
+            finally:
+                self._connections.stop()
+                tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return report
 
     async def _follow(self, job: Job, watcher: RunWatcher) -> RunReport:
         """Hand on what arrives until the report, the loss, or the end of the outer clock."""
@@ -265,6 +290,8 @@ class AttachedSandbox:
                 self._inbox.finish(report)
             case Fault(text):
                 self._inbox.fault = text or "the runner failed"
+            case ConnectionOpened() | ConnectionData() | ConnectionRoom() | ConnectionAborted():
+                self._connections.on_event(event)
 
 
 class _Inbox:

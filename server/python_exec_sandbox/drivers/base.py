@@ -11,6 +11,30 @@ from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.result import OutputStream, Phase, RunReport
 
 
+class Connection(Protocol):
+    """One that a script has opened to the outside. One task at a time receives, one sends."""
+
+    async def receive(self) -> bytes:
+        """What the script sends, as soon as there is something; ``b""`` once it sends no more.
+
+        Raises:
+            OSError: the script gave the connection up.
+        """
+
+    async def send(self, data: bytes) -> None:
+        """Return when ``data`` is under way; a script that doesn't read is waited for.
+
+        Raises:
+            OSError: the script gave the connection up.
+        """
+
+    async def send_end(self) -> None:
+        """The script finds the end of what it was sent."""
+
+    def abort(self) -> None:
+        """Give the connection up: the script finds it reset."""
+
+
 class RunWatcher(Protocol):
     """Whoever listens to a run while it goes on."""
 
@@ -20,6 +44,10 @@ class RunWatcher(Protocol):
     async def output(self, stream: OutputStream, data: bytes) -> None:
         """The script wrote ``data`` (at most 512 KiB). Until this returns the script gets no more room:
         a slow watcher slows the script and fills no memory."""
+
+    async def serve(self, connection: Connection) -> None:
+        """The script has opened ``connection``: carry it to wherever the script asks for, until it is over. Called
+        in a task of its own, which is cancelled at the run's end; whatever is left open is aborted."""
 
 
 class Sandbox(Protocol):

@@ -11,12 +11,13 @@ import anyio
 import anyio.to_thread
 from packaging.version import Version
 
-from python_exec_sandbox.drivers.base import Sandbox
+from python_exec_sandbox.drivers.base import Connection, Sandbox
 from python_exec_sandbox.environments.records import Environment
 from python_exec_sandbox.model.environment import BuildFailed
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.limits import RunLimits
 from python_exec_sandbox.model.result import Loss, OutputStream, Phase, RunReport, StopReason, Usage, Verdict
+from python_exec_sandbox.model.traffic import Traffic
 from python_exec_sandbox.run.arguments import (
     check_args,
     check_fits,
@@ -88,6 +89,16 @@ class LendsSandboxes(Protocol):
         """A sandbox of ``python`` within ``timeout`` seconds, or a ``PoolError``."""
 
 
+class CarriesConnections(Protocol):
+    """One run's way to the outside; see :class:`~python_exec_sandbox.egress.tunnel.Tunnel`."""
+
+    async def serve(self, connection: Connection) -> None:
+        """Carry one connection until it is over."""
+
+    def traffic(self) -> Traffic:
+        """What was reached and refused, as of now."""
+
+
 @dataclass(slots=True)
 class _Attempt:
     """Watches a sandbox for one attempt to run a job in it."""
@@ -97,6 +108,7 @@ class _Attempt:
     limits: RunLimits
     requirements: tuple[str, ...]
     keep_bytes: int
+    tunnel: CarriesConnections | None = None
     sandbox_id: str = ""
     captures: dict[OutputStream, Capture] = field(init=False)
     started: bool = False
@@ -116,6 +128,13 @@ class _Attempt:
         self.started = True
         self.captures[stream].write(data)
         await self.listener.output(stream, data)
+
+    async def serve(self, connection: Connection) -> None:
+        if self.tunnel is not None:
+            await self.tunnel.serve(connection)
+
+    def traffic(self) -> Traffic:
+        return Traffic() if self.tunnel is None else self.tunnel.traffic()
 
     def may_be_repeated(self, report: RunReport) -> bool:
         """Whether the sandbox was lost and the script certainly never began. A silent or a garbling
@@ -147,6 +166,7 @@ class _Course:
     waited: float = 0.0
     notes: tuple[str, ...] = ()
     environment: Environment | None = None
+    traffic: Traffic = field(default_factory=Traffic)
 
     def usage(self) -> Usage:
         """What the sandbox reported, and the time that packages took before."""
@@ -158,7 +178,8 @@ class _Course:
 class Executor:
     """Runs scripts, each in a sandbox of its own. Calls may run side by side.
 
-    Packages come from ``environments``; without these, sandboxes install them themselves.
+    Packages come from ``environments``; without these, sandboxes install them themselves. ``open_tunnel`` makes each
+    run's way to the outside, where that leads through the server.
     """
 
     def __init__(
@@ -166,9 +187,11 @@ class Executor:
         pool: LendsSandboxes,
         options: ExecutorOptions,
         environments: ProvidesEnvironments | None = None,
+        open_tunnel: Callable[[], CarriesConnections] | None = None,
     ) -> None:
         self._pool = pool
         self._options = options
+        self._open_tunnel = open_tunnel
         # An image of somebody's own may have others; the default is what its owner says it has.
         self._pythons = sorted({*options.pythons, options.default_python}, key=Version)
         self._packages = Packages(
@@ -232,6 +255,7 @@ class Executor:
             stdin_given=bool(stdin),
             notes=(*prepared.notes, *course.notes),
             environment=course.environment,
+            traffic=course.traffic,
         )
 
     async def _carried_out(self, job: Job, heard: RunListener) -> _Course:
@@ -254,14 +278,19 @@ class Executor:
         job, waited = installed.job, 0.0
         notes: tuple[str, ...] = ()
         while True:
-            attempt = _Attempt(job.run_id, heard, job.limits, job.requirements, self._options.keep_bytes)
+            tunnel = self._open_tunnel() if self._open_tunnel is not None else None
+            attempt = _Attempt(
+                job.run_id, heard, job.limits, job.requirements, self._options.keep_bytes, tunnel
+            )
             report, wait = await self._attempt(job, attempt, self._options.queue_seconds - waited)
             waited += wait
             if notes or not attempt.may_be_repeated(report):
                 break
             notes = (RETRIED,)
         judged = judge(report, job.limits, self._options.sandbox, job.requirements)
-        return _Course(judged, report, attempt.captures, waited, notes, installed.environment)
+        return _Course(
+            judged, report, attempt.captures, waited, notes, installed.environment, attempt.traffic()
+        )
 
     async def _read(self, request: RunRequest) -> tuple[Prepared, RunLimits, bytes]:
         """Everything that can be wrong with a request, found before a sandbox is asked for."""

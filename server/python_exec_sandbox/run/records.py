@@ -6,6 +6,7 @@ from typing import Protocol
 from python_exec_sandbox.environments.records import Environment
 from python_exec_sandbox.model.limits import MIB, SandboxLimits
 from python_exec_sandbox.model.result import OutputStream, Phase, Usage, Verdict
+from python_exec_sandbox.model.traffic import Traffic
 from python_exec_sandbox.stream.capture import Captured
 
 SUPPORTED_PYTHONS = ("3.13", "3.14", "3.15")
@@ -59,6 +60,8 @@ class RunResult:
     """Why it ran on the machine itself instead of in a sandbox; empty when it ran in one."""
     environment: Environment | None = None
     """Where its packages were, if they were not installed in the sandbox itself."""
+    traffic: Traffic = field(default_factory=Traffic)
+    """What it reached through the server, and what was refused; nothing where it has another network."""
 
 
 class RunListener(Protocol):

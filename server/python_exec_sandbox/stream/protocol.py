@@ -1,4 +1,4 @@
-"""Messages of the runner protocol, version 2.
+"""Messages of the runner protocol, version 3.
 
 Control frames carry one JSON object with a ``type``. The runner greets first; each side then sends:
 
@@ -12,6 +12,8 @@ runner      phase   name: "installing" | "running"; only forward
 runner      exit    reason, code: int|null, signal: int|null, notes: str, warm: bool, usage: {...};
                     after the END of stdout and stderr, and the last frame of all
 runner      fault   text: str; the runner itself failed
+runner      open    stream: int; the script has opened a connection to the outside
+either      abort   stream: int; that connection is given up, both ways
 server      ping    n: int
 server      job     python, args, requirements, environment: str|null, script_bytes, run_seconds,
                     install_seconds, output_bytes; then streams SCRIPT and STDIN
@@ -19,8 +21,9 @@ server      stop    (none); end the run now
 ==========  ======  ==============================================================================
 
 Streams: 1 stdin and 4 script travel to the runner, 2 stdout and 3 stderr to the server. Each starts with
-a credit of :data:`WINDOW_BYTES`; the receiver grants more as it consumes. Whatever breaks these rules,
-the sandbox's side is over: :class:`~python_exec_sandbox.errors.ProtocolViolation`.
+a credit of :data:`WINDOW_BYTES`; the receiver grants more as it consumes. From 16 on streams are connections
+of the script (:mod:`.connections`), only while it runs. Whatever breaks these rules, the sandbox's side is
+over: :class:`~python_exec_sandbox.errors.ProtocolViolation`.
 """
 
 import json
@@ -31,7 +34,7 @@ from python_exec_sandbox.errors import ProtocolViolation
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.result import Phase, RunReport, StopReason, Usage
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 WINDOW_BYTES = 512 * 1024
 """Bytes a stream may be ahead of its reader: keeps a pipe busy over a slow link, bounds memory per stream."""
@@ -74,7 +77,17 @@ class Fault:
     text: str
 
 
-Message = Hello | Ready | Pong | PhaseEntered | Exited | Fault
+@dataclass(frozen=True, slots=True)
+class Open:
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    stream: int
+
+
+Message = Hello | Ready | Pong | PhaseEntered | Exited | Fault | Open | Abort
 
 
 def ping(n: int) -> bytes:
@@ -83,6 +96,10 @@ def ping(n: int) -> bytes:
 
 def stop() -> bytes:
     return _json({"type": "stop"})
+
+
+def abort(stream: int) -> bytes:
+    return _json({"type": "abort", "stream": stream})
 
 
 def job(work: Job) -> bytes:
@@ -137,6 +154,8 @@ def parse(payload: bytes) -> Message:
             return Exited(_report(fields))
         case "fault":
             return Fault(fields.text("text", _MAX_NOTES))
+        case "open" | "abort" as kind:
+            return (Open if kind == "open" else Abort)(fields.count("stream"))
         case _:
             raise ProtocolViolation("a control frame of an unknown type")
 

@@ -17,6 +17,7 @@ from python_exec_sandbox.errors import ProtocolViolation
 from python_exec_sandbox.model.job import Job
 from python_exec_sandbox.model.result import OutputStream, Phase
 from python_exec_sandbox.stream import protocol
+from python_exec_sandbox.stream.connections import FIRST_CONNECTION, ConnectionEvent, Connections
 from python_exec_sandbox.stream.frames import (
     MAX_PAYLOAD_BYTES,
     Frame,
@@ -31,9 +32,11 @@ from python_exec_sandbox.stream.protocol import (
     STDIN,
     STDOUT,
     WINDOW_BYTES,
+    Abort,
     Exited,
     Fault,
     Hello,
+    Open,
     PhaseEntered,
     Pong,
     Ready,
@@ -56,7 +59,7 @@ class Output:
     data: bytes
 
 
-Event = Hello | Ready | Pong | PhaseEntered | Output | Exited | Fault
+Event = Hello | Ready | Pong | PhaseEntered | Output | Exited | Fault | ConnectionEvent
 
 _OUTPUTS = {STDOUT: OutputStream.STDOUT, STDERR: OutputStream.STDERR}
 _STREAM_IDS = {name: stream for stream, name in _OUTPUTS.items()}
@@ -96,6 +99,7 @@ class RunnerSession:
         self._outgoing: dict[int, _Outgoing] = {}
         self._phase = Phase.WAITING
         self._pings_open = 0
+        self._connections = Connections()
         self._to_send = bytearray()
 
     def receive(self, data: bytes) -> list[Event]:
@@ -155,6 +159,27 @@ class RunnerSession:
             self._to_send += encode_credit(_STREAM_IDS[stream], incoming.owed)
         incoming.owed = 0
 
+    def connection_room(self, stream: int) -> int | None:
+        """Bytes that :meth:`send_on` takes now; ``None`` when the connection is not open any more."""
+        return self._connections.room(stream) if self._connections.is_open(stream) else None
+
+    def send_on(self, stream: int, data: bytes) -> None:
+        """Bytes for the script, at most :meth:`connection_room`."""
+        self._to_send += self._connections.send(stream, data)
+
+    def end_connection(self, stream: int) -> None:
+        """The script is sent no more on it."""
+        self._to_send += self._connections.end(stream)
+
+    def abort_connection(self, stream: int) -> None:
+        """Give it up, both ways; without effect when it is over."""
+        if self._connections.give_up(stream):
+            self._control(protocol.abort(stream))
+
+    def grant_on(self, stream: int, count: int) -> None:
+        """``count`` bytes of the script's were passed on: it may send as many more."""
+        self._to_send += self._connections.consumed(stream, count)
+
     def _control(self, payload: bytes) -> None:
         self._to_send += encode(Kind.CONTROL, 0, payload)
 
@@ -170,6 +195,8 @@ class RunnerSession:
                 self._to_send += encode(Kind.END, stream)
 
     def _on_frame(self, frame: Frame) -> Event | None:
+        if frame.stream >= FIRST_CONNECTION:
+            return self._connections.receive(frame)
         match frame.kind:
             case Kind.CONTROL:
                 return self._on_message(protocol.parse(frame.payload))
@@ -206,7 +233,9 @@ class RunnerSession:
         if out.credit > _MAX_CREDIT:
             raise ProtocolViolation(f"credit of {out.credit} bytes on stream {frame.stream}")
 
-    def _on_message(self, message: protocol.Message) -> Event:
+    def _on_message(self, message: protocol.Message) -> Event | None:
+        if isinstance(message, Open | Abort):
+            return self._on_connection(message)
         match message:
             case Hello():
                 self._move(State.GREETING, State.STARTING, "hello")
@@ -226,6 +255,13 @@ class RunnerSession:
             case Fault():
                 self.state = State.ENDED
         return message
+
+    def _on_connection(self, message: Open | Abort) -> Event | None:
+        if isinstance(message, Abort):
+            return self._connections.abort_received(message.stream)
+        if self.state is not State.BUSY or self._phase is not Phase.RUNNING:
+            raise self._out_of_order("open")
+        return self._connections.open(message.stream)
 
     def _outputs_ended(self) -> bool:
         """Once the script ran both outputs must have ended; before that there can't be any."""

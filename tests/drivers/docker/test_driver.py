@@ -13,6 +13,7 @@ import anyio.to_thread
 import pytest
 
 from python_exec_sandbox.drivers.attached import AttachedSandbox
+from python_exec_sandbox.drivers.base import Connection
 from python_exec_sandbox.drivers.docker import connection, containers
 from python_exec_sandbox.drivers.docker import driver as driver_module
 from python_exec_sandbox.drivers.docker.driver import DockerDriver
@@ -82,6 +83,8 @@ def ready_then_silent(end: RunnerEnd) -> None:
 
 class Deaf:
     """A watcher that looks at nothing."""
+
+    async def serve(self, connection: Connection) -> None: ...
 
     def phase(self, phase: Phase) -> None: ...
 

@@ -158,6 +158,8 @@ def runner_command(plan: Plan) -> list[str]:
     command += ["--nest", _bwrap_inside(plan.host), "--nest-arguments", _NEST_ARGUMENTS]
     command += ["--nest-processes", str(plan.script_processes)]
     command += ["--nest-address-bytes", str(plan.script_address_bytes)]
+    if plan.network is Network.FILTERED:
+        command += ["--outward", "yes"]
     if plan.seccomp:
         command += ["--nest-seccomp", _NEST_SECCOMP]
     return command
@@ -206,7 +208,7 @@ def builder_command(plan: BuilderPlan) -> list[str]:
 def _namespaces(network: Network, name: str = "sandbox") -> list[Word]:
     words: list[Word] = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
     words.append("--unshare-cgroup-try")
-    if network is Network.NONE:
+    if network is not Network.FULL:
         words.append("--unshare-net")
     words += ["--uid", str(INNER_UID), "--gid", str(INNER_UID), "--hostname", name]
     # The runner is a PID 1 by trade, and so is the builder; a script never is one.

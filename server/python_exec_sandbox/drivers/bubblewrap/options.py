@@ -12,6 +12,8 @@ class Network(StrEnum):
 
     NONE = "none"
     """Its own loopback only."""
+    FILTERED = "filtered"
+    """Likewise; the runner hands the script's connections to the server."""
     FULL = "full"
     """All that this machine reaches, its loopback included: the network namespace is the machine's."""
 

@@ -51,6 +51,13 @@ READY_SECONDS = 30.0
 # Reading a few files and importing the SDK.
 _THREADS = 2
 
+_OUTWARD: dict[Network, tuple[str, ...]] = {
+    Network.NONE: (),
+    Network.FILTERED: ("--outward", "yes"),
+    Network.FULL: (),
+}
+"""What the runner is told of connections to the outside."""
+
 
 class DockerDriver:
     """A :class:`~python_exec_sandbox.drivers.base.Driver` over a Docker (or compatible) engine."""
@@ -185,7 +192,7 @@ class DockerDriver:
             runtime=options.runtime,
             ca_bundle=await self._ca_bundle(gateway),
             environment=options.environment,
-            runner_arguments=options.runner_arguments,
+            runner_arguments=(*options.runner_arguments, *_OUTWARD[options.network]),
         )
 
     async def _labels(self) -> dict[str, str]:

@@ -54,7 +54,7 @@ class NetworkKeeper:
             CreateFailed: it could not be made, or someone else's network has its name.
             EngineUnreachable: the engine went away meanwhile.
         """
-        if self._network is Network.NONE:
+        if self._network is not Network.FULL:
             return "none"
         async with self._lock:  # or the sandboxes made first would all make it
             if self._known is None or self._known[0] is not gateway:

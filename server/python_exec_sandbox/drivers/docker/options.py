@@ -14,6 +14,8 @@ class Network(StrEnum):
     """What a sandbox can reach."""
 
     NONE = "none"
+    FILTERED = "filtered"
+    """Nothing by itself; the runner hands the script's connections to the server."""
     FULL = "full"
     """A bridge of the engine on which containers don't reach each other."""
 

@@ -24,7 +24,7 @@ from python_exec_sandbox.drivers.unsandboxed.supervisor.spec import SupervisorSp
 from python_exec_sandbox.drivers.unsandboxed.supervisor.tree import Children
 from python_exec_sandbox.stream.frames import Frame, Kind
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 WINDOW_BYTES = 512 * 1024
 STDIN, STDOUT, STDERR, SCRIPT = 1, 2, 3, 4
 """Of :mod:`python_exec_sandbox.stream.protocol`, which imports more than a bare interpreter has; a test
