@@ -1,6 +1,7 @@
 """Connections to the outside: a name is resolved once, and exactly an address that passed is connected to."""
 
 import base64
+import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -263,9 +264,10 @@ def getproxies_in_force() -> dict[str, str]:
 def _cause(error: OSError) -> str:
     """The error of the one attempt that was made, in the system's words."""
     cause: BaseException = error
-    while not getattr(cause, "strerror", None) and cause.__cause__ is not None:
+    while not (isinstance(cause, OSError) and cause.errno) and cause.__cause__ is not None:
         cause = cause.__cause__
-    return str(getattr(cause, "strerror", None) or cause).lower()
+    number = cause.errno if isinstance(cause, OSError) else None
+    return os.strerror(number).lower() if number else str(cause)
 
 
 Dial = Callable[[str, int], Awaitable[anyio.abc.ByteStream]]

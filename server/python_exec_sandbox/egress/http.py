@@ -54,7 +54,7 @@ async def _connect(
 ) -> None:
     host, port = _authority(request.target.decode("ascii", "replace"))
     try:
-        remote = await _reach(connection, talk, tunnel, host, port)
+        remote = await _reach(connection, talk, request, tunnel, host, port)
     except _Answered:
         await connection.send_end()
         return
@@ -73,9 +73,9 @@ async def _forward(
     parts = urlsplit(request.target.decode("ascii", "replace"))
     if parts.scheme != "http" or not parts.netloc:
         text = "This is a proxy: ask it for http://host/path, or CONNECT host:port"
-        await _answer(connection, talk, 400, "Bad request", "request", text)
+        await _answer(connection, talk, request, 400, "Bad request", "request", text)
     host, port = _authority(parts.netloc, 80)
-    remote = await _reach(connection, talk, tunnel, host, port)
+    remote = await _reach(connection, talk, request, tunnel, host, port)
     far = h11.Connection(h11.CLIENT)
     try:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -88,7 +88,9 @@ async def _forward(
     except h11.RemoteProtocolError as error:
         if talk.our_state is not h11.SEND_RESPONSE:
             raise Broken("the answer broke off") from error
-        await _answer(connection, talk, 502, "Bad gateway", "answer", f"{host} does not speak HTTP: {error}")
+        await _answer(
+            connection, talk, request, 502, "Bad gateway", "answer", f"{host} does not speak HTTP: {error}"
+        )
     finally:
         await remote.close()
 
@@ -122,22 +124,30 @@ def _authority(text: str, port: int = 443) -> tuple[str, int]:
 
 
 async def _reach(
-    connection: Connection, talk: h11.Connection, tunnel: Tunnel, host: str, port: int
+    connection: Connection, talk: h11.Connection, request: h11.Request, tunnel: Tunnel, host: str, port: int
 ) -> Remote:
     """Raises :class:`_Answered` when the script was told why not."""
     try:
         return await tunnel.reach(host, port)
     except Refused as refused:
         reason = f"Refused by the sandbox ({refused.refusal.rule}): {refused.refusal.text}"
-        await _answer(connection, talk, 403, reason, refused.refusal.rule, refused.refusal.text)
+        await _answer(connection, talk, request, 403, reason, refused.refusal.rule, refused.refusal.text)
     except DialFailed as failure:
         status = 504 if failure.timed_out else 502
-        await _answer(connection, talk, status, f"No connection: {failure}", "unreachable", str(failure))
+        await _answer(
+            connection, talk, request, status, f"No connection: {failure}", "unreachable", str(failure)
+        )
     raise AssertionError("answered")
 
 
 async def _answer(
-    connection: Connection, talk: h11.Connection, status: int, reason: str, rule: str, text: str
+    connection: Connection,
+    talk: h11.Connection,
+    request: h11.Request | None,
+    status: int,
+    reason: str,
+    rule: str,
+    text: str,
 ) -> None:
     """An answer of ours. The reason is in the first line too, which is all that most libraries show."""
     body = f"{text}\n".encode()
@@ -148,16 +158,13 @@ async def _answer(
         (b"Connection", b"close"),
     ]
     printable = "".join(c if c.isascii() and c.isprintable() else "?" for c in reason)[:_LONGEST_REASON]
-    response = h11.Response(status_code=status, reason=printable.encode(), headers=headers)
-    for event in (response, h11.Data(data=body), h11.EndOfMessage()):
-        if isinstance(event, h11.Data) and not _may_have_body(talk):
-            continue
-        await _send_near(connection, talk, event)
+    await _send_near(
+        connection, talk, h11.Response(status_code=status, reason=printable.encode(), headers=headers)
+    )
+    if request is None or request.method != b"HEAD":
+        await _send_near(connection, talk, h11.Data(data=body))
+    await _send_near(connection, talk, h11.EndOfMessage())
     raise _Answered
-
-
-def _may_have_body(talk: h11.Connection) -> bool:
-    return talk.our_state is h11.SEND_BODY
 
 
 async def _answer_broken(
@@ -166,7 +173,7 @@ async def _answer_broken(
     if talk.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
         raise Broken(str(error)) from error
     try:
-        await _answer(connection, talk, error.error_status_hint, "Bad request", "request", str(error))
+        await _answer(connection, talk, None, error.error_status_hint, "Bad request", "request", str(error))
     except _Answered:
         return
 
