@@ -1,6 +1,8 @@
 """The filtered network on each driver, through the real client: what gets out, what doesn't, and what is told."""
 
+import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -8,8 +10,13 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
+import trustme
+from dulwich import porcelain
+from dulwich.server import BackendRepo, DictBackend
+from dulwich.web import make_wsgi_chain
 
 from integration.support.engine import Engine
 from integration.support.index import package_index
@@ -212,6 +219,93 @@ import alpha; print(alpha.VERSION)
         async with start(*opened(address, index.port)) as server:
             text = text_of(await server.execute(script.replace("{url}", index.url)))
     assert "from there" in text, text
+
+
+SECURE = """
+import ssl, subprocess, sys, urllib.request
+import httpx, requests
+from dulwich import porcelain
+
+url = "https://{address}:{port}"
+print("urllib", urllib.request.urlopen(url + "/plain").read())
+print("requests", requests.get(url + "/plain").content)
+print("httpx", httpx.get(url + "/plain").content)
+done = subprocess.run(["uv", "pip", "install", "-q", "--target", "/tmp/there", "--index-url", url + "/simple", "alpha"],
+                      capture_output=True, text=True)
+print(done.returncode, done.stderr)
+sys.path.insert(0, "/tmp/there")
+import alpha
+print("uv", alpha.VERSION)
+porcelain.clone(url + "/repository", "/work/cloned", errstream=porcelain.NoneStream())
+print("git", open("/work/cloned/page.txt").read())
+"""
+
+
+async def test_tls_is_end_to_end_with_the_certificates_of_the_server_machine(
+    start: Start, address: str, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    bundle = tmp_path / "bundle.pem"
+    known = Path(os.environ["SSL_CERT_FILE"]).read_bytes() if "SSL_CERT_FILE" in os.environ else b""
+    bundle.write_bytes(known + b"\n" + authority.cert_pem.bytes())
+    bundle.chmod(0o644)
+    with secure_site(address, authority, tmp_path) as port:
+        async with start(*opened(address, port), "--ca-bundle", str(bundle)) as server:
+            script = SECURE.replace("{address}", address).replace("{port}", str(port))
+            text = text_of(
+                await server.execute(
+                    script, dependencies=["requests", "httpx", "dulwich"], timeout_seconds=60
+                )
+            )
+    for line in (
+        "urllib b'plain'",
+        "requests b'plain'",
+        "httpx b'plain'",
+        "uv from there",
+        "git in a repository",
+    ):
+        assert line in text, text
+
+
+@contextmanager
+def secure_site(address: str, authority: trustme.CA, folder: Path) -> Iterator[int]:
+    """Over TLS: a page, an index with one wheel, and a repository of git."""
+    repository = porcelain.init(folder / "repository")
+    (folder / "repository" / "page.txt").write_text("in a repository")
+    porcelain.add(repository, [str(folder / "repository" / "page.txt")])
+    porcelain.commit(
+        repository, message=b"One page", author=b"A <a@example.org>", committer=b"A <a@example.org>"
+    )
+    name, content = wheel("alpha", {"alpha.py": "VERSION = 'from there'"}, "1.0")
+    pages = {
+        "/plain": ("text/plain", b"plain"),
+        "/simple/alpha/": ("text/html", f'<a href="/files/{name}">{name}</a>'.encode()),
+        f"/files/{name}": ("application/octet-stream", content),
+    }
+    served: dict[str, BackendRepo] = {"/repository": repository}
+    git = make_wsgi_chain(DictBackend(served))
+
+    def site(environ: dict[str, Any], start_response: Any) -> Any:
+        if environ["PATH_INFO"].startswith("/repository/"):
+            return git(environ, start_response)
+        kind, body = pages.get(environ["PATH_INFO"], ("text/plain", b""))
+        start_response("200 OK" if body else "404 Not Found", [("Content-Type", kind)])
+        return [body]
+
+    with make_server(address, 0, site, handler_class=QuietPages) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(address).configure_cert(context)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+class QuietPages(WSGIRequestHandler):
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
 
 
 REFUSED = """

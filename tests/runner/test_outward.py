@@ -132,10 +132,10 @@ def test_what_a_script_does_not_read_is_not_granted_again(sandbox: Sandbox) -> N
             sandbox.outward.on_frame(wire.DATA, A, b"y" * 65536)
             given += 65536
             sandbox.settle(3)
-            credits = [
+            grants = [
                 payload for kind, stream, payload in sandbox.frames if (kind, stream) == (wire.CREDIT, A)
             ]
-            allowed = wire.CONNECTION_WINDOW_BYTES + sum(map(wire.decode_credit, credits))
+            allowed = wire.CONNECTION_WINDOW_BYTES + sum(map(wire.decode_credit, grants))
         assert given < 64 * 1024 * 1024
         got = 0
 
