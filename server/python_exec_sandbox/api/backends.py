@@ -18,7 +18,7 @@ from python_exec_sandbox.drivers.docker.driver import DockerDriver
 from python_exec_sandbox.drivers.docker.options import DockerOptions, Network, PullPolicy
 from python_exec_sandbox.drivers.unsandboxed.driver import UnsandboxedDriver
 from python_exec_sandbox.drivers.unsandboxed.options import UnsandboxedOptions
-from python_exec_sandbox.egress.dial import Dialer
+from python_exec_sandbox.egress.dial import RESOLVER_THREADS, Dialer, getproxies_in_force
 from python_exec_sandbox.egress.policy import read_policy
 from python_exec_sandbox.egress.tunnel import Tunnel
 from python_exec_sandbox.environments.indexes import Indexes
@@ -140,8 +140,8 @@ def tunnels(settings: Settings) -> Callable[[], Tunnel] | None:
     if Network(settings.network) is not Network.FILTERED:
         return None
     policy = read_policy(settings.allow_domain, settings.allow_address, settings.allow_port)
-    dialer = Dialer(policy)
-    return lambda: Tunnel(dialer.dial)
+    environment, threads = getproxies_in_force(), anyio.CapacityLimiter(RESOLVER_THREADS)
+    return lambda: Tunnel(Dialer(policy, environment, threads=threads).dial)
 
 
 def package_resolver(settings: Settings, environments: EnvironmentStore) -> Resolver:

@@ -3,7 +3,8 @@
 from python_exec_sandbox.setting_values import Network
 from python_exec_sandbox.settings import Settings
 
-SHOWN_DOMAINS = 3
+SHOWN_CHARACTERS = 80
+"""Of the names of domains; what is told of a tool has a bound."""
 
 _REACH = {
     Network.NONE: "have no network",
@@ -16,7 +17,10 @@ def reach_in_words(settings: Settings) -> str:
     if settings.network is not Network.FILTERED:
         return _REACH[settings.network]
     domains = (settings.allow_domain or "").replace(",", " ").split()
-    where = ", ".join(domains[:SHOWN_DOMAINS]) or "the public Internet"
-    if (more := len(domains) - SHOWN_DOMAINS) > 0:
+    shown: list[str] = []
+    while len(shown) < len(domains) and len(", ".join([*shown, domains[len(shown)]])) <= SHOWN_CHARACTERS:
+        shown.append(domains[len(shown)])
+    where = ", ".join(shown) or (f"{len(domains)} domains" if domains else "the public Internet")
+    if shown and (more := len(domains) - len(shown)):
         where += f" and {more} domains more"
     return f"reach {where} by http and https (HTTP_PROXY is set), no local network"

@@ -98,7 +98,7 @@ class AttachedSandbox:
         self._inbox = _Inbox()
         self._violation: ProtocolViolation | None = None
         self._used = False
-        self._connections = ServedConnections(self._session, self._send_or_end)
+        self._connections = ServedConnections(self._session, self._send_whole)
 
     @property
     def alive(self) -> bool:
@@ -119,7 +119,8 @@ class AttachedSandbox:
             while data := await self._channel.receive():
                 for event in self._session.receive(data):
                     self._on_event(event)
-                await self._flush()
+                if not self._sending.locked():  # whoever sends takes what has come up since, too
+                    await self._flush()
         except OSError as error:
             logger.debug("sandbox %s: stream broke: %s", self.id, error)
         except ProtocolViolation as error:
@@ -200,6 +201,8 @@ class AttachedSandbox:
             finally:
                 self._connections.stop()
                 tasks.cancel_scope.cancel()
+                if self._sending.locked():  # a runner that takes nothing must not keep the run from its end
+                    self._channel.close()
         if failure is not None:
             raise failure
         return report
@@ -259,6 +262,12 @@ class AttachedSandbox:
         except OSError as error:
             logger.debug("sandbox %s: send failed: %s", self.id, error)
             self._channel.close()
+
+    async def _send_whole(self) -> None:
+        """As :meth:`_send_or_end`, to the end also when the caller is cancelled meanwhile: one connection's end must
+        not cut a frame in two, which all others' would be read behind."""
+        with anyio.CancelScope(shield=True):
+            await self._send_or_end()
 
     async def _flush(self) -> None:
         """Send what the session has to say; nearly always it goes at once, without a turn of the loop."""

@@ -64,8 +64,7 @@ class ServedConnections:
         finally:
             del self._open[connection.stream]
             connection.abort()
-            with anyio.CancelScope(shield=True):
-                await self._flush()
+        await self._flush()  # not when it was cancelled: that is the run's end, and the sandbox's
 
 
 class StreamConnection:

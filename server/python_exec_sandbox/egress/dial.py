@@ -23,7 +23,10 @@ HEAD_START_SECONDS = 0.25
 
 MOST_ADDRESSES = 6
 
-_RESOLVER_THREADS = 16
+MOST_RESOLVED_AT_ONCE = 4
+"""By one run: names whose servers don't answer must not hold up the others' runs."""
+
+RESOLVER_THREADS = 32
 
 _LONGEST_PROXY_HEAD = 16 * 1024
 
@@ -107,7 +110,8 @@ def _is_exempt(name: str, exempt: str) -> bool:
 
 
 class Dialer:
-    """Connects to what ``policy`` allows. ``environment`` are the server's own variables."""
+    """Connects one run to what ``policy`` allows. ``environment`` are the server's own variables; ``threads`` are
+    those that all runs look up names in."""
 
     def __init__(
         self,
@@ -115,12 +119,14 @@ class Dialer:
         environment: Mapping[str, str] | None = None,
         resolve: Resolve = system_resolve,
         owns: Callable[[Address], bool] = is_own,
+        threads: anyio.CapacityLimiter | None = None,
     ) -> None:
         self._policy = policy
         self._environment = environment if environment is not None else getproxies_in_force()
         self._resolve = resolve
         self._owns = owns
-        self._threads = anyio.CapacityLimiter(_RESOLVER_THREADS)
+        self._threads = threads or anyio.CapacityLimiter(RESOLVER_THREADS)
+        self._turns = anyio.Semaphore(MOST_RESOLVED_AT_ONCE)
 
     async def dial(self, host: str, port: int) -> anyio.abc.ByteStream:
         """A connection to ``host`` as a script named it.
@@ -158,6 +164,10 @@ class Dialer:
         Raises:
             Refused: it has addresses, and none of them passed.
         """
+        async with self._turns:
+            return self._allowed(await self._resolved(name, port))
+
+    async def _resolved(self, name: str, port: int) -> list[Address]:
         found: list[str] = []
         with anyio.move_on_after(RESOLVE_SECONDS) as scope:
             try:
@@ -171,7 +181,7 @@ class Dialer:
             raise DialFailed(
                 f"{name}: the name could not be resolved in {RESOLVE_SECONDS:g} s", timed_out=True
             )
-        return self._allowed([ip_address(text.partition("%")[0]) for text in found])
+        return [ip_address(text.partition("%")[0]) for text in found]
 
     def _allowed(self, addresses: list[Address]) -> list[Address]:
         refusals: list[Refusal] = []
