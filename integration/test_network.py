@@ -3,9 +3,10 @@
 import os
 import socket
 import ssl
+import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,10 +19,11 @@ from dulwich import porcelain
 from dulwich.server import BackendRepo, DictBackend
 from dulwich.web import make_wsgi_chain
 
+from integration.support import own_network
 from integration.support.engine import Engine
 from integration.support.index import package_index
 from integration.support.native import why_no_bubblewrap
-from integration.support.servers import RunningServer, StartServer, text_of
+from integration.support.servers import SERVER, RunningServer, StartServer, text_of
 from integration.support.wheels import bridge_address, wheel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
@@ -98,10 +100,12 @@ def start(
     cache = tmp_path_factory.mktemp("cache")
 
     @asynccontextmanager
-    async def started(*flags: str, environment: dict[str, str] | None = None) -> AsyncIterator[RunningServer]:
+    async def started(
+        *flags: str, environment: dict[str, str] | None = None, command: Sequence[str] = SERVER
+    ) -> AsyncIterator[RunningServer]:
         backend = ("--sandbox-backend", request.param, "--pool-size", "1")
         variables = {"XDG_CACHE_HOME": str(cache), **(environment or {})}
-        async with start_server(*backend, *flags, environment=variables) as server:
+        async with start_server(*backend, *flags, environment=variables, command=command) as server:
             yield server
 
     return started
@@ -406,6 +410,80 @@ async def test_nothing_of_this_machine_opens(start: Start, address: str, network
             door.setblocking(False)
             with pytest.raises(BlockingIOError):
                 door.accept()
+
+
+@pytest.mark.parametrize("network", ["none", "filtered"])
+async def test_whoever_listens_where_no_script_must_come_hears_nothing(
+    start: Start, tmp_path: Path, network: str
+) -> None:
+    """The server lives in a network in which each of those addresses answers, so that a gap would be heard."""
+    heard = tmp_path / "heard"
+    heard.touch()
+    hosts = [(host, port) for host in ("127.0.0.1", *own_network.ADDRESSES) for port in own_network.PORTS]
+    script = DIRECT.replace("{hosts}", repr(hosts)).replace("{abstract}", own_network.ABSTRACT)
+    program = (sys.executable, own_network.__file__, str(heard), *SERVER)
+    async with start("--network", network, command=program) as server:
+        text = text_of(await server.execute(script))
+    assert "['lo'] done" in text, text
+    assert "OPEN" not in text, text
+    assert not heard.read_text()
+
+
+async def test_what_would_be_heard_is_heard(start: Start, tmp_path: Path) -> None:
+    """The listeners of the test above do listen: with one of them opened on purpose its answer arrives."""
+    heard = tmp_path / "heard"
+    heard.touch()
+    program = (sys.executable, own_network.__file__, str(heard), *SERVER)
+    address = own_network.ADDRESSES[0]
+    async with start("--allow-address", f"{address}/32", command=program) as server:
+        script = f"import urllib.request as r; print(r.urlopen('http://{address}/').read())"
+        text = text_of(await server.execute(script))
+    assert "b'OPEN" in text, text
+    assert heard.read_text() == f"{address}:80\n"
+
+
+LIBRARIES_REFUSED = """
+import asyncio, subprocess, time
+import aiohttp, httpx, requests
+from dulwich import porcelain
+
+async def by_aiohttp():
+    async with aiohttp.ClientSession(trust_env=True) as session:
+        await session.get("https://10.0.0.1/")
+
+def by_uv():
+    done = subprocess.run(["uv", "pip", "install", "-q", "--target", "/tmp/there", "--index-url",
+                           "http://10.0.0.1/simple", "alpha"], capture_output=True, text=True)
+    raise RuntimeError(done.stderr)
+
+for name, way in {
+    "requests": lambda: requests.get("https://10.0.0.1/", timeout=60),
+    "httpx": lambda: httpx.get("https://10.0.0.1/", timeout=60),
+    "aiohttp": lambda: asyncio.run(by_aiohttp()),
+    "uv": by_uv,
+    "git": lambda: porcelain.clone("https://10.0.0.1/x", "/work/x", errstream=porcelain.NoneStream()),
+}.items():
+    began = time.monotonic()
+    try:
+        way()
+        print("OPEN", name)
+    except Exception as error:
+        said = " ".join(str(error).split())
+        print(name, "quick" if time.monotonic() - began < 15 else "SLOW", "403" in said, said[:300])
+"""
+
+
+async def test_each_library_says_at_once_that_it_was_refused(start: Start) -> None:
+    async with start() as server:
+        result = await server.execute(
+            LIBRARIES_REFUSED,
+            dependencies=["requests", "httpx", "aiohttp", "dulwich"],
+            timeout_seconds=100,
+        )
+    text = text_of(result)
+    for name in ("requests", "httpx", "aiohttp", "uv", "git"):
+        assert f"{name} quick True" in text, text
+    assert "10.0.0.1 is a private address" in text
 
 
 async def test_a_script_that_leaves_connections_behind_ends_at_once_and_so_do_they(

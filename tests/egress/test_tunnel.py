@@ -160,6 +160,17 @@ async def test_a_chunked_body_arrives_whole() -> None:
     assert b"".join(part for part in bodies[0].split(b"\r\n")[1::2]).replace(b"\r\n", b"") == b"abcdefgh"
 
 
+async def test_a_redirect_is_the_scripts_to_follow_and_is_judged_like_any_request() -> None:
+    answer = b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n"
+    async with served(answering(answer, [])) as port:
+        by = tunnel(port)
+        first = await carried(Script(f"GET http://one.test:{port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode()), by)
+        second = await carried(Script(b"GET http://169.254.169.254/ HTTP/1.1\r\nHost: x\r\n\r\n"), by)
+    assert first.got.startswith(b"HTTP/1.1 302 ")
+    assert second.got.startswith(b"HTTP/1.1 403 ")
+    assert [one.host for one in by.traffic().hosts] == ["one.test"]
+
+
 async def test_an_answer_that_ends_with_its_connection_is_whole() -> None:
     async with served(answering(b"HTTP/1.0 200 OK\r\n\r\nuntil the end", [])) as port:
         request = f"GET http://one.test:{port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode()
