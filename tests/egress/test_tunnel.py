@@ -247,6 +247,12 @@ async def test_socks_says_what_it_does_not_do(sent: bytes, got: bytes) -> None:
     assert (await carried(Script(sent), tunnel())).got == got
 
 
+async def test_a_name_of_any_bytes_is_told_as_one_word() -> None:
+    by = tunnel()
+    await carried(Script(b"\x05\x01\x00\x05\x01\x00\x03\x07a\nb \x1b\xffc\x01\xbb"), by)
+    assert [one.host for one in by.traffic().refused] == ["a?b??\ufffdc"]
+
+
 @pytest.mark.parametrize("sent", [b"\x05", b"\x05\x01\x00\x04\x01\x00\x01", b"\x05\x01\x00\x05\x01"])
 async def test_broken_socks_is_given_up(sent: bytes) -> None:
     assert (await carried(Script(sent), tunnel())).aborted

@@ -34,7 +34,7 @@ class Ledger:
 
     def reached(self, host: str, port: int) -> Count:
         """A connection to it was made; where its bytes are counted."""
-        key = (host[:LONGEST_HOST], port)
+        key = _key(host, port)
         count = self._hosts.get(key)
         if count is None and len(self._hosts) < MOST_HOSTS:
             count = self._hosts[key] = Count()
@@ -45,7 +45,7 @@ class Ledger:
         return count
 
     def refused(self, host: str, port: int, refusal: Refusal) -> None:
-        key = (host[:LONGEST_HOST], port)
+        key = _key(host, port)
         entry = self._refused.get(key)
         if entry is None and len(self._refused) < MOST_HOSTS:
             entry = self._refused[key] = _Refused(refusal)
@@ -67,3 +67,8 @@ class Ledger:
             ),
             unnamed=self._unnamed,
         )
+
+
+def _key(host: str, port: int) -> tuple[str, int]:
+    """By SOCKS a script can name a host with any bytes; results show it as one word of a line."""
+    return "".join(c if c.isprintable() and c != " " else "?" for c in host[:LONGEST_HOST]), port
