@@ -32,6 +32,8 @@ Start = Callable[..., AbstractAsyncContextManager[RunningServer]]
 
 PAGE = b"a page of the test's own " * 400
 
+LARGE = bytes(range(256)) * 4096
+
 MOST_GROWTH_BYTES = 48 * 1024 * 1024
 """What a server may grow by while a script reads nothing of an endless answer."""
 
@@ -51,7 +53,7 @@ class Pages(BaseHTTPRequestHandler):
             self.end_headers()
             while True:
                 self.wfile.write(b"f" * 65536)
-        self._send(PAGE)
+        self._send(LARGE if self.path == "/large" else PAGE)
 
     def do_POST(self) -> None:
         self._send(self.rfile.read(int(self.headers["Content-Length"])))
@@ -207,6 +209,27 @@ def reversing(address: str) -> Iterator[int]:
         threads.callback(thread.join, 5)
         threads.callback(listener.shutdown, socket.SHUT_RDWR)
         yield int(listener.getsockname()[1])
+
+
+async def test_who_reads_late_reads_all_and_who_sends_much_hears_why_not(
+    start: Start, address: str, port: int
+) -> None:
+    script = """
+import time, urllib.error, urllib.request
+answer = urllib.request.urlopen("http://{address}:{port}/large")
+time.sleep(0.5)
+print("late", len(answer.read()))
+try:
+    urllib.request.urlopen("http://10.0.0.1/", data=bytes(3_000_000))
+except urllib.error.HTTPError as error:
+    print("said", error.code)
+"""
+    async with start(*opened(address, port)) as server:
+        text = text_of(
+            await server.execute(script.replace("{address}", address).replace("{port}", str(port)))
+        )
+    assert f"late {len(LARGE)}" in text, text
+    assert "said 403" in text, text
 
 
 async def test_uv_installs_from_an_index_through_it(start: Start, address: str) -> None:

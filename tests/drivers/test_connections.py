@@ -92,6 +92,23 @@ async def test_an_abort_of_the_scripts_ends_what_waits_for_it() -> None:
     assert (await run(act, serve)).reason is StopReason.EXITED
 
 
+async def test_what_was_done_for_a_connection_that_the_script_gave_up_is_given_up_too() -> None:
+    """Else it would hold a socket of the server's that no bound counts any more."""
+    ended = anyio.Event()
+
+    async def serve(connection: Connection) -> None:
+        try:
+            await anyio.sleep_forever()  # as for an answer that never comes
+        finally:
+            ended.set()
+
+    async def act(stage: Stage) -> None:
+        await stage.control(type="abort", stream=A)
+        await ended.wait()
+
+    assert (await run(act, serve)).reason is StopReason.EXITED
+
+
 async def test_a_fault_of_one_connection_does_not_end_the_run(caplog: pytest.LogCaptureFixture) -> None:
     faulty = anyio.Event()
 

@@ -65,7 +65,12 @@ async def served(handler: Handler) -> AsyncIterator[int]:
         tasks.cancel_scope.cancel()
 
 
-def tunnel(*ports: int, environment: dict[str, str] | None = None, most_bytes: int = 2**40) -> Tunnel:
+def tunnel(
+    *ports: int,
+    environment: dict[str, str] | None = None,
+    most_bytes: int = 2**40,
+    sockets: anyio.Semaphore | None = None,
+) -> Tunnel:
     policy = Policy(ranges=(ip_network("127.0.0.0/8"),), ports=frozenset(ports))
     names = {"one.test": [HERE], "two.test": [HERE]}
 
@@ -74,7 +79,7 @@ def tunnel(*ports: int, environment: dict[str, str] | None = None, most_bytes: i
             raise OSError("no such name")
         return names[name]
 
-    return Tunnel(Dialer(policy, environment or {}, resolve).dial, most_bytes)
+    return Tunnel(Dialer(policy, environment or {}, resolve).dial, most_bytes, sockets)
 
 
 async def carried(script: Script, by: Tunnel) -> Script:
@@ -171,6 +176,95 @@ async def test_a_redirect_is_the_scripts_to_follow_and_is_judged_like_any_reques
     assert [one.host for one in by.traffic().hosts] == ["one.test"]
 
 
+async def test_the_host_that_was_checked_is_the_one_that_is_told() -> None:
+    heads: list[bytes] = []
+    async with served(answering(PLAIN, heads)) as port:
+        for more in (
+            " HTTP/1.0\r\n",
+            " HTTP/1.1\r\nHost: other.test\r\n",
+            " HTTP/1.1\r\nHost: x\r\nConnection: host\r\n",
+        ):
+            script = await carried(Script(f"GET http://one.test:{port}/{more}\r\n".encode()), tunnel(port))
+            assert b"hello" in script.got
+    assert len(heads) == 3
+    for head in heads:
+        assert head.lower().count(b"host:") == 1
+        assert f"host: one.test:{port}\r\n".encode() in head.lower()
+
+
+async def test_an_answer_before_the_end_of_the_question_arrives() -> None:
+    async def handle(stream: anyio.abc.SocketStream) -> None:
+        await head_of(stream)
+        await stream.send(b"HTTP/1.1 413 Too large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n")
+
+    async with served(handle) as port:
+        size = 40_000_000
+        head = f"POST http://one.test:{port}/ HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode()
+        script = await carried(Script(head + bytes(size)), tunnel(port))
+    assert script.got.startswith(b"HTTP/1.1 413 ")
+    assert script.got.endswith(b"no\n")
+    assert script.ended
+    assert not script.aborted
+
+
+async def test_an_answer_in_chunks_of_a_byte_goes_on_in_few_pieces_and_others_have_their_turn() -> None:
+    body = b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n"
+    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + body
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    class Counting(Script):
+        pieces = 0
+
+        async def send(self, data: bytes) -> None:
+            self.pieces += 1
+            await super().send(data)
+
+    script = Counting(b"")
+    async with served(answering(answer, [])) as port, anyio.create_task_group() as tasks:
+        script = Counting(f"GET http://one.test:{port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        tasks.start_soon(take_turns)
+        await carried(script, tunnel(port))
+        tasks.cancel_scope.cancel()
+    assert script.got.count(b"x") == 20_000
+    assert script.pieces < 100
+    assert turns > 20_000 // 64
+
+
+async def test_a_body_that_breaks_off_is_nobody_elses_fault() -> None:
+    async with served(answering(b"", [])) as port:
+        request = (
+            f"POST http://one.test:{port}/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"
+        )
+        script = await carried(Script(request.encode()), tunnel(port))
+    assert script.aborted
+    assert b"502" not in script.got
+
+
+async def test_no_more_sockets_are_held_than_there_are_places() -> None:
+    places = anyio.Semaphore(2)
+    by = tunnel(sockets=places)
+
+    async def wait(stream: anyio.abc.SocketStream) -> None:
+        await stream.receive()
+
+    async with served(wait) as port, anyio.create_task_group() as tasks:
+        by = tunnel(port, sockets=places)
+        request = f"CONNECT one.test:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        scripts = [Script(request, ends=False) for _ in range(3)]
+        for script in scripts:
+            tasks.start_soon(by.serve, script)
+        await anyio.sleep(0.3)
+        assert sorted(bool(script.got) for script in scripts) == [False, True, True]
+        tasks.cancel_scope.cancel()
+    assert places.value == 2
+
+
 async def test_an_answer_that_ends_with_its_connection_is_whole() -> None:
     async with served(answering(b"HTTP/1.0 200 OK\r\n\r\nuntil the end", [])) as port:
         request = f"GET http://one.test:{port}/ HTTP/1.1\r\nHost: x\r\n\r\n".encode()
@@ -193,6 +287,9 @@ async def test_an_answer_that_ends_with_its_connection_is_whole() -> None:
         ("CONNECT one.test:99999999 HTTP/1.1\r\nHost: x", b"403"),
         ("CONNECT user:word@one.test:443 HTTP/1.1\r\nHost: x", b"403"),
         ("GET http://none.test/ HTTP/1.1\r\nHost: x", b"502"),
+        ("GET http://[::1/ HTTP/1.1\r\nHost: x", b"400"),
+        ("GET http://[foo]/ HTTP/1.1\r\nHost: x", b"400"),
+        ("GET http://168.63.129.16/ HTTP/1.1\r\nHost: x", b"403"),
         ("GET\x00 nonsense", b"400"),
         ("GET http://one.test/ HTTP/1.1\r\nHost: x\r\nX: " + "y" * 200_000, b"431"),
     ],
@@ -286,11 +383,14 @@ async def test_beyond_its_bytes_a_run_moves_none() -> None:
 def test_the_ledger_is_bounded_whatever_names_a_script_thinks_of() -> None:
     ledger = Ledger()
     for number in range(1000):
-        ledger.reached(f"{number}." + "x" * 1000, 80)
+        count = ledger.reached(f"{number}." + "x" * 1000, 80)
+        count.sent += 2
+        count.received += 1
         ledger.refused(f"{number}." + "x" * 1000, 80, Refusal("port", "closed"))
     told = ledger.traffic()
     assert len(told.hosts) == len(told.refused) == MOST_HOSTS
-    assert told.unnamed == 2 * (1000 - MOST_HOSTS)
+    assert told.other_connections == told.other_refusals == 1000 - MOST_HOSTS
+    assert (told.other_sent_bytes, told.other_received_bytes) == (2 * (1000 - MOST_HOSTS), 1000 - MOST_HOSTS)
     assert (
         max(len(host) for host in [one.host for one in told.hosts] + [one.host for one in told.refused])
         <= 253

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,7 +21,7 @@ from python_exec_sandbox.drivers.unsandboxed.driver import UnsandboxedDriver
 from python_exec_sandbox.drivers.unsandboxed.options import UnsandboxedOptions
 from python_exec_sandbox.egress.dial import RESOLVER_THREADS, Dialer, getproxies_in_force
 from python_exec_sandbox.egress.policy import read_policy
-from python_exec_sandbox.egress.tunnel import Tunnel
+from python_exec_sandbox.egress.tunnel import MOST_SOCKETS, Tunnel
 from python_exec_sandbox.environments.indexes import Indexes
 from python_exec_sandbox.environments.store import EnvironmentStore
 from python_exec_sandbox.environments.uv_sources import Chosen, read_indexes
@@ -141,7 +142,8 @@ def tunnels(settings: Settings) -> Callable[[], Tunnel] | None:
         return None
     policy = read_policy(settings.allow_domain, settings.allow_address, settings.allow_port)
     environment, threads = getproxies_in_force(), anyio.CapacityLimiter(RESOLVER_THREADS)
-    return lambda: Tunnel(Dialer(policy, environment, threads=threads).dial)
+    sockets = anyio.Semaphore(min(MOST_SOCKETS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+    return lambda: Tunnel(Dialer(policy, environment, threads=threads).dial, sockets=sockets)
 
 
 def package_resolver(settings: Settings, environments: EnvironmentStore) -> Resolver:
@@ -228,14 +230,14 @@ def executor_options(settings: Settings, driver: str) -> ExecutorOptions:
         keep_bytes=settings.max_output_bytes,
         output_kill_bytes=settings.output_kill_bytes,
         only_index=settings.only_index,
-        can_install=_installs_in_sandbox(settings),
+        can_install=_installs_in_sandbox(settings, driver),
     )
 
 
-def _installs_in_sandbox(settings: Settings) -> bool:
+def _installs_in_sandbox(settings: Settings, driver: str) -> bool:
     """Whether a sandbox may get packages by itself, where the driver has no other place for that; it would keep none
-    of the settings that say which."""
-    if Network(settings.network) is Network.NONE:
-        return False
+    of the settings that say which, and has the filtered network only while its script runs."""
+    if driver == UnsandboxedDriver.name:
+        return Network(settings.network) is not Network.NONE
     chooses = settings.source_builds is SourceBuilds.REFUSE or settings.exclude_newer is not None
-    return settings.is_unsandboxed or not chooses
+    return Network(settings.network) is Network.FULL and not chooses

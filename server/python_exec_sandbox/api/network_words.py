@@ -20,7 +20,11 @@ def reach_in_words(settings: Settings) -> str:
     shown: list[str] = []
     while len(shown) < len(domains) and len(", ".join([*shown, domains[len(shown)]])) <= SHOWN_CHARACTERS:
         shown.append(domains[len(shown)])
-    where = ", ".join(shown) or (f"{len(domains)} domains" if domains else "the public Internet")
+    where = ", ".join(shown) or (_some(len(domains)) if domains else "the public Internet")
     if shown and (more := len(domains) - len(shown)):
-        where += f" and {more} domains more"
+        where += f" and {_some(more)} more"
     return f"reach {where} by http and https (HTTP_PROXY is set), no local network"
+
+
+def _some(count: int) -> str:
+    return "1 domain" if count == 1 else f"{count} domains"

@@ -157,7 +157,7 @@ def _refusals(traffic: Traffic) -> list[str]:
     lines = [
         f"The network refused {one.host}:{one.port}: {one.text}." for one in traffic.refused[:SHOWN_REFUSALS]
     ]
-    if more := len(traffic.refused) - len(lines):
+    if more := len(traffic.refused) - len(lines) + traffic.other_refusals:
         lines.append(f"The network refused {more} more.")
     return lines
 
@@ -167,8 +167,11 @@ def _contacted(traffic: Traffic) -> str:
         f"{one.host}:{one.port} {show_bytes(one.received_bytes)} in, {show_bytes(one.sent_bytes)} out"
         for one in traffic.hosts[:SHOWN_HOSTS]
     ]
-    if more := len(traffic.hosts) - len(shown) + traffic.unnamed:
-        shown.append(f"{more} more")
+    if rest := traffic.hosts[SHOWN_HOSTS:]:
+        received = sum(one.received_bytes for one in rest) + traffic.other_received_bytes
+        sent = sum(one.sent_bytes for one in rest) + traffic.other_sent_bytes
+        many = f"more than {len(rest)}" if traffic.other_connections else f"{len(rest)}"
+        shown.append(f"{many} others {show_bytes(received)} in, {show_bytes(sent)} out")
     return ", ".join(shown)
 
 
@@ -176,7 +179,8 @@ def _network_data(traffic: Traffic) -> dict[str, Any]:
     hosts, refused = [asdict(one) for one in traffic.hosts], [asdict(one) for one in traffic.refused]
     for one in (*hosts, *refused):
         one.update({key: clean_text(value) for key, value in one.items() if isinstance(value, str)})
-    return {"hosts": hosts, "refused": refused, "unnamed": traffic.unnamed}
+    sums = {name: value for name, value in asdict(traffic).items() if name.startswith("other_")}
+    return {"hosts": hosts, "refused": refused, **sums}
 
 
 def _environment(environment: Environment) -> str:

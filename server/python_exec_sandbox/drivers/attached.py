@@ -177,9 +177,7 @@ class AttachedSandbox:
         if self._ended.is_set():
             return await self._lost()
         try:
-            self._session.start(job)
-            await self._send_or_end()
-            return await self._follow_and_serve(job, watcher)
+            return await self._run_and_serve(job, watcher)
         except anyio.get_cancelled_exc_class():
             await self._stop()
             raise
@@ -188,13 +186,15 @@ class AttachedSandbox:
         self._channel.close()
         await self._keeper.remove()
 
-    async def _follow_and_serve(self, job: Job, watcher: RunWatcher) -> RunReport:
+    async def _run_and_serve(self, job: Job, watcher: RunWatcher) -> RunReport:
         """The run, beside its connections, which end with it."""
         failure: Exception | None = None
         report = RunReport(StopReason.LOST)
         async with anyio.create_task_group() as tasks:
             self._connections.begin(tasks, watcher.serve)
             try:
+                self._session.start(job)
+                await self._send_or_end()
                 report = await self._follow(job, watcher)
             except Exception as error:  # noqa: BLE001 - raised below, out of its group
                 failure = error
@@ -221,7 +221,7 @@ class AttachedSandbox:
                 watcher.phase(phase)
                 if phase is Phase.RUNNING:
                     deadline = anyio.current_time() + job.limits.run_seconds + OUTER_GRACE_SECONDS
-            await self._hand_on(watcher)
+            await self._hand_on(watcher, deadline)
             if inbox.report is not None:
                 return inbox.report
             if inbox.closed:
@@ -229,7 +229,7 @@ class AttachedSandbox:
             if anyio.current_time() >= deadline:  # not "was cancelled": in a flood there is always news
                 return RunReport(StopReason.LOST, loss=Loss.SILENT)
 
-    async def _hand_on(self, watcher: RunWatcher) -> None:
+    async def _hand_on(self, watcher: RunWatcher, deadline: float) -> None:
         consumed = False
         for stream in OutputStream:
             while data := self._inbox.take_output(stream):
@@ -237,7 +237,8 @@ class AttachedSandbox:
                 self._session.grant(stream, len(data))
                 consumed = True
         if consumed and self._inbox.report is None:  # after that nobody needs more credit
-            await self._send_or_end()
+            with anyio.move_on_at(deadline):  # a runner that takes nothing is found out by the clock
+                await self._send_or_end()
 
     async def _lost(self) -> RunReport:
         if self._violation is not None:
@@ -266,8 +267,9 @@ class AttachedSandbox:
     async def _send_whole(self) -> None:
         """As :meth:`_send_or_end`, to the end also when the caller is cancelled meanwhile: one connection's end must
         not cut a frame in two, which all others' would be read behind."""
-        with anyio.CancelScope(shield=True):
-            await self._send_or_end()
+        if self._connections.serving:
+            with anyio.CancelScope(shield=True):
+                await self._send_or_end()
 
     async def _flush(self) -> None:
         """Send what the session has to say; nearly always it goes at once, without a turn of the loop."""

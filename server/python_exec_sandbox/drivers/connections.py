@@ -32,6 +32,11 @@ class ServedConnections:
         self._tasks: anyio.abc.TaskGroup | None = None
         self._serve: Serve | None = None
 
+    @property
+    def serving(self) -> bool:
+        """Whether the run is still on."""
+        return self._tasks is not None
+
     def begin(self, tasks: anyio.abc.TaskGroup, serve: Serve) -> None:
         """From now on connections are served, in ``tasks``."""
         self._tasks, self._serve = tasks, serve
@@ -56,7 +61,8 @@ class ServedConnections:
 
     async def _carry(self, connection: "StreamConnection", serve: Serve) -> None:
         try:
-            await serve(connection)
+            with connection.scope:
+                await serve(connection)
         except OSError as error:
             logger.debug("connection %d: %s", connection.stream, error)
         except Exception:  # one connection's fault must not end the run, nor the others
@@ -72,6 +78,8 @@ class StreamConnection:
 
     def __init__(self, stream: int, session: RunnerSession, flush: Flush) -> None:
         self.stream = stream
+        self.scope = anyio.CancelScope()
+        """Around all that is done for it: what the script gave up holds nothing any longer."""
         self._session = session
         self._flush = flush
         self._arrived = bytearray()
@@ -90,8 +98,7 @@ class StreamConnection:
                 self._room.set()
             case ConnectionAborted():
                 self._broken = True
-                self._news.set()
-                self._room.set()
+                self.scope.cancel()
             case ConnectionOpened():
                 raise AssertionError("it is open")
 

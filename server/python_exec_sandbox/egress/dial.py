@@ -21,7 +21,7 @@ CONNECT_SECONDS = 10.0
 HEAD_START_SECONDS = 0.25
 """What one address gets before the next is tried beside it (RFC 8305)."""
 
-MOST_ADDRESSES = 6
+MOST_ADDRESSES = 4
 
 MOST_RESOLVED_AT_ONCE = 4
 """By one run: names whose servers don't answer must not hold up the others' runs."""

@@ -1,8 +1,11 @@
 """HTTP for a script: a proxy for CONNECT and for plain requests with the whole address. Framing is h11's."""
 
+import itertools
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
+import anyio
+import anyio.lowlevel
 import h11
 
 from python_exec_sandbox.drivers.base import Connection
@@ -18,6 +21,12 @@ _BETWEEN_NEIGHBOURS = frozenset(
     {b"connection", b"proxy-connection", b"keep-alive", b"te", b"trailer", b"upgrade"}
     | {b"proxy-authenticate", b"proxy-authorization"}
 )
+
+# A message means another thing without them, whatever its Connection says.
+_NEVER_BETWEEN_NEIGHBOURS = frozenset({b"host", b"content-length", b"transfer-encoding"})
+
+_EVENTS_AT_ONCE = 64
+"""So many parts of an answer are read without a turn for anybody else."""
 
 _Headers = Iterable[tuple[bytes, bytes]]
 _BodyEvent = h11.Data | h11.EndOfMessage
@@ -44,9 +53,12 @@ async def serve(connection: Connection, incoming: Incoming, tunnel: Tunnel) -> N
             talk.start_next_cycle()
     except h11.RemoteProtocolError as error:
         await _answer_broken(connection, talk, error)
+    except h11.LocalProtocolError as error:
+        raise Broken(str(error)) from error
     except _Answered:
         pass
     await connection.send_end()
+    await incoming.drain()
 
 
 async def _connect(
@@ -57,6 +69,7 @@ async def _connect(
         remote = await _reach(connection, talk, request, tunnel, host, port)
     except _Answered:
         await connection.send_end()
+        await incoming.drain()
         return
     try:
         await _next(talk, incoming)  # the end of the request; from here on it is no HTTP of ours
@@ -70,7 +83,10 @@ async def _connect(
 async def _forward(
     connection: Connection, incoming: Incoming, talk: h11.Connection, request: h11.Request, tunnel: Tunnel
 ) -> None:
-    parts = urlsplit(request.target.decode("ascii", "replace"))
+    try:
+        parts = urlsplit(request.target.decode("ascii", "replace"))
+    except ValueError:
+        parts = urlsplit("")
     if parts.scheme != "http" or not parts.netloc:
         text = "This is a proxy: ask it for http://host/path, or CONNECT host:port"
         await _answer(connection, talk, request, 400, "Bad request", "request", text)
@@ -79,7 +95,9 @@ async def _forward(
     far = h11.Connection(h11.CLIENT)
     try:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        headers = [*_passed_on(request.headers), (b"Connection", b"close")]
+        # The host is the one that was checked, whatever the script calls it beside.
+        headers = [(b"Host", parts.netloc.encode()), *_passed_on(request.headers, b"host")]
+        headers.append((b"Connection", b"close"))
         await _send_far(remote, far, h11.Request(method=request.method, target=target, headers=headers))
         await together(
             lambda: _carry_body(incoming, talk, remote, far),
@@ -96,9 +114,18 @@ async def _forward(
 
 
 async def _carry_body(incoming: Incoming, talk: h11.Connection, remote: Remote, far: h11.Connection) -> None:
-    """What follows the request's head, to its end."""
-    while isinstance(event := await _next(talk, incoming), _BodyEvent):
-        await _send_far(remote, far, event)
+    """What follows the request's head, to its end, or until the other side has had enough."""
+    while True:
+        try:
+            event = await _next(talk, incoming)
+        except h11.RemoteProtocolError as error:
+            raise Broken(str(error)) from error
+        if not isinstance(event, _BodyEvent):
+            return
+        try:
+            await _send_far(remote, far, event)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # it may well have answered
         if isinstance(event, h11.EndOfMessage):
             return
 
@@ -106,12 +133,28 @@ async def _carry_body(incoming: Incoming, talk: h11.Connection, remote: Remote, 
 async def _carry_answer(
     connection: Connection, talk: h11.Connection, remote: Remote, far: h11.Connection
 ) -> None:
-    while not isinstance(event := await _next_far(far, remote), h11.ConnectionClosed):
-        await _send_near(
-            connection, talk, _near_response(event) if isinstance(event, h11.Response) else event
-        )
+    """All that one read brings goes on in one piece: an answer may come in chunks of a byte."""
+    ready = bytearray()
+    for count in itertools.count(1):
+        event = far.next_event()
+        if event is h11.NEED_DATA:
+            if ready:
+                await connection.send(bytes(ready))
+                ready.clear()
+            far.receive_data(await remote.receive())
+            continue
+        if event is h11.PAUSED:
+            raise Broken("an answer to nothing")
+        if isinstance(event, h11.ConnectionClosed):
+            break
+        near = _near_response(event) if isinstance(event, h11.Response) else event
+        ready += talk.send(near) or b""  # type: ignore[arg-type]  # an event, as what is none was dealt with
         if isinstance(event, h11.EndOfMessage):
-            return
+            break
+        if count % _EVENTS_AT_ONCE == 0:
+            await anyio.lowlevel.checkpoint()
+    if ready:
+        await connection.send(bytes(ready))
 
 
 def _authority(text: str, port: int = 443) -> tuple[str, int]:
@@ -187,16 +230,6 @@ async def _next(talk: h11.Connection, incoming: Incoming) -> "h11.Event | type[h
         talk.receive_data(await incoming.some())
 
 
-async def _next_far(far: h11.Connection, remote: Remote) -> h11.Event:
-    while True:
-        event = far.next_event()
-        if event is h11.PAUSED:
-            raise Broken("an answer to nothing")
-        if event is not h11.NEED_DATA:
-            return event  # type: ignore[return-value]  # as above
-        far.receive_data(await remote.receive())
-
-
 async def _send_near(connection: Connection, talk: h11.Connection, event: h11.Event) -> None:
     if data := talk.send(event):
         await connection.send(data)
@@ -215,9 +248,10 @@ def _near_response(response: h11.Response) -> h11.Response:
     )
 
 
-def _passed_on(headers: _Headers) -> list[tuple[bytes, bytes]]:
+def _passed_on(headers: _Headers, *dropped: bytes) -> list[tuple[bytes, bytes]]:
     headers = list(headers)
     named = {
         word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")
     }
-    return [(name, value) for name, value in headers if name not in _BETWEEN_NEIGHBOURS and name not in named]
+    left_out = _BETWEEN_NEIGHBOURS | (named - _NEVER_BETWEEN_NEIGHBOURS) | set(dropped)
+    return [(name, value) for name, value in headers if name not in left_out]

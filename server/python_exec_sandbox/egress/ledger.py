@@ -29,7 +29,7 @@ class Ledger:
         self._hosts: dict[tuple[str, int], Count] = {}
         self._refused: dict[tuple[str, int], _Refused] = {}
         self._rest = Count()
-        self._unnamed: int = 0
+        self._other_refusals = 0
         self.total_bytes = 0
 
     def reached(self, host: str, port: int) -> Count:
@@ -39,7 +39,6 @@ class Ledger:
         if count is None and len(self._hosts) < MOST_HOSTS:
             count = self._hosts[key] = Count()
         elif count is None:
-            self._unnamed += 1
             count = self._rest
         count.connections += 1
         return count
@@ -50,7 +49,7 @@ class Ledger:
         if entry is None and len(self._refused) < MOST_HOSTS:
             entry = self._refused[key] = _Refused(refusal)
         if entry is None:
-            self._unnamed += 1
+            self._other_refusals += 1
         else:
             entry.count += 1
 
@@ -65,7 +64,10 @@ class Ledger:
                 RefusedHost(host, port, entry.refusal.rule, entry.refusal.text, entry.count)
                 for (host, port), entry in self._refused.items()
             ),
-            unnamed=self._unnamed,
+            other_connections=self._rest.connections,
+            other_sent_bytes=self._rest.sent,
+            other_received_bytes=self._rest.received,
+            other_refusals=self._other_refusals,
         )
 
 

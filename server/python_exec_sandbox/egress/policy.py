@@ -44,6 +44,9 @@ _CLOSED: tuple[tuple[str, Range], ...] = (
     *_ranges("reserved-address", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24"),
     *_ranges("reserved-address", "192.88.99.0/24", "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24"),
     *_ranges("reserved-address", "203.0.113.0/24", "240.0.0.0/4"),
+    *_ranges(
+        "metadata-address", "168.63.129.16/32"
+    ),  # a public one, at which Azure's hosts answer their machines
     *_ranges("reserved-address", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "2620:4f:8000::/48"),
 )
 

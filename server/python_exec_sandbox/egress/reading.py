@@ -37,6 +37,12 @@ class Incoming:
         data, self._buffer = self._buffer[:count], self._buffer[count:]
         return data
 
+    async def drain(self) -> None:
+        """Throw away all that comes, to the end: who gives up a connection with bytes unread resets it, and what
+        was sent last may be lost with it."""
+        while await self.some():
+            pass
+
     def put_back(self, data: bytes) -> None:
         """What was read too much."""
         self._buffer = data + self._buffer

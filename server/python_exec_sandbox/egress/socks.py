@@ -35,6 +35,7 @@ async def serve(connection: Connection, incoming: Incoming, tunnel: "Tunnel") ->
     if _NO_AUTHENTICATION not in await incoming.exactly(count):
         await connection.send(bytes((_VERSION, _NO_METHOD)))
         await connection.send_end()
+        await incoming.drain()
         return
     await connection.send(bytes((_VERSION, _NO_AUTHENTICATION)))
     version, command, _, form = await incoming.exactly(4)
@@ -43,15 +44,15 @@ async def serve(connection: Connection, incoming: Incoming, tunnel: "Tunnel") ->
     host = await _host(incoming, form)
     port = int.from_bytes(await incoming.exactly(2), "big")
     if host is None or command != _CONNECT:
-        await _refuse(connection, _NO_SUCH_FORM if host is None else _NO_SUCH_COMMAND)
+        await _refuse(connection, incoming, _NO_SUCH_FORM if host is None else _NO_SUCH_COMMAND)
         return
     try:
         remote = await tunnel.reach(host, port)
     except Refused:
-        await _refuse(connection, _NOT_ALLOWED)
+        await _refuse(connection, incoming, _NOT_ALLOWED)
         return
     except DialFailed as failure:
-        await _refuse(connection, _EXPIRED if failure.timed_out else _UNREACHABLE)
+        await _refuse(connection, incoming, _EXPIRED if failure.timed_out else _UNREACHABLE)
         return
     try:
         await connection.send(_reply(_GRANTED))
@@ -73,9 +74,10 @@ async def _host(incoming: Incoming, form: int) -> str | None:
             return None
 
 
-async def _refuse(connection: Connection, code: int) -> None:
+async def _refuse(connection: Connection, incoming: Incoming, code: int) -> None:
     await connection.send(_reply(code))
     await connection.send_end()
+    await incoming.drain()
 
 
 def _reply(code: int) -> bytes:

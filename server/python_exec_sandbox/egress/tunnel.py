@@ -19,6 +19,9 @@ from python_exec_sandbox.model.traffic import Traffic
 MOST_BYTES = 4 * 1024**3
 """That one run may move, both ways together."""
 
+MOST_SOCKETS = 512
+"""That all runs of a server hold at once; who wants one more waits. Half of what a process may usually open."""
+
 BURST = 100
 CONNECTIONS_PER_SECOND = 50.0
 """Beyond a burst new connections are made no faster: a script that knocks at many doors is slowed."""
@@ -27,10 +30,13 @@ READ_BYTES = 64 * 1024
 
 
 class Tunnel:
-    """Serves the connections of one run, and counts."""
+    """Serves the connections of one run, and counts. ``sockets`` are the places that all runs share."""
 
-    def __init__(self, dial: Dial, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self, dial: Dial, most_bytes: int = MOST_BYTES, sockets: anyio.Semaphore | None = None
+    ) -> None:
         self._dial = dial
+        self._sockets = sockets or anyio.Semaphore(MOST_SOCKETS)
         self._most_bytes = most_bytes
         self._ledger = Ledger()
         self._earliest = 0.0
@@ -68,11 +74,16 @@ class Tunnel:
         try:
             self._check_room()
             await self._keep_pace()
-            stream = await self._dial(host, port)
+            await self._sockets.acquire()
+            try:
+                stream = await self._dial(host, port)
+            except BaseException:
+                self._sockets.release()
+                raise
         except Refused as refused:
             self._ledger.refused(host, port, refused.refusal)
             raise
-        return Remote(stream, self._ledger.reached(host, port), self._count)
+        return Remote(stream, self._ledger.reached(host, port), self._count, self._sockets.release)
 
     def _check_room(self) -> None:
         if self._ledger.total_bytes >= self._most_bytes:
@@ -96,8 +107,15 @@ class Tunnel:
 class Remote:
     """The far end of a connection."""
 
-    def __init__(self, stream: anyio.abc.ByteStream, count: Count, moved: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        stream: anyio.abc.ByteStream,
+        count: Count,
+        moved: Callable[[int], bool],
+        on_close: Callable[[], None],
+    ) -> None:
         self._stream = stream
+        self._on_close = on_close
         self._counted = count
         self._moved = moved
 
@@ -120,7 +138,8 @@ class Remote:
         await self._stream.send_eof()
 
     async def close(self) -> None:
-        """At once, whatever is under way."""
+        """At once, whatever is under way. To be called once."""
+        self._on_close()
         await anyio.aclose_forcefully(self._stream)
 
     def _check(self, size: int) -> None:

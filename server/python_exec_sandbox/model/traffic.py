@@ -28,8 +28,11 @@ class RefusedHost:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Hosts in the order in which they were first asked for. ``unnamed`` more are not listed."""
+    """Hosts in the order in which they were first asked for. Of those beyond a bound only sums are known."""
 
     hosts: tuple[HostTraffic, ...] = ()
     refused: tuple[RefusedHost, ...] = ()
-    unnamed: int = 0
+    other_connections: int = 0
+    other_sent_bytes: int = 0
+    other_received_bytes: int = 0
+    other_refusals: int = 0

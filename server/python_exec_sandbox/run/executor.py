@@ -55,7 +55,7 @@ READING_THREADS = 1
 """Reading is pure computing: more threads would only take the processor from each other."""
 
 NO_PACKAGES = (
-    "No packages can be installed: the server runs with --network none. Use the standard library only, and name no "
+    "No packages can be installed: there is no store for them here, and --network leaves sandboxes no way to them. Use the standard library only, and name no "
     "dependencies."
 )
 
