@@ -34,6 +34,7 @@ from python_exec_sandbox.pool.stats import PoolStats
 from python_exec_sandbox.run.executor import Executor
 from python_exec_sandbox.run.records import RunRequest, RunResult
 from python_exec_sandbox.setting_sources import load_settings
+from python_exec_sandbox.setting_values import Network
 from python_exec_sandbox.settings import Settings
 from tests.drivers.docker.test_driver import FIT, until_hung_up
 from tests.support.fake_builder import Build, FakeBuilder
@@ -161,6 +162,7 @@ class Recording:
 
 async def _ran(settings: Settings, run: RunRequest) -> tuple[Job, RunResult]:
     pool = Recording()
+    settings = settings.model_copy(update={"network": Network.FULL})  # without a store packages need it
     result = await Executor(pool, backends.executor_options(settings, "docker")).run(run)
     assert pool.job is not None
     return pool.job, result
