@@ -43,7 +43,8 @@ for path in [*glob.glob('/proc/*/environ'), *glob.glob('/proc/*/cmdline'), *glob
         continue
     if b's3cret' in data or b'ada:' in data:
         found.append(path)
-print('FOUND', found, [name for name in os.environ if 'INDEX' in name or 'PROXY' in name.upper()])
+print('FOUND', found, [name for name, value in os.environ.items()
+                       if 'INDEX' in name or 'PROXY' in name.upper() and '127.0.0.1' not in value])
 """
 
 
