@@ -43,7 +43,7 @@ async def test_what_was_not_used_for_longest_goes_but_never_what_a_script_of_ano
 ) -> None:
     gateway = files.address.partition("//")[2].rpartition(":")[0]
     one, two, three = (large(files, name, 25 * MIB) for name in ("one", "two", "three"))
-    flags = ("--store-size", "64MiB", "--pool-size", "1", "--max-sandboxes", "2")
+    flags = ("--store-size", "64MiB", "--pool-size", "1", "--max-sandboxes", "2", "--network", "full")
     with own_store(engine) as store, socket.create_server((gateway, 0)) as listener:
         listener.settimeout(60)
         waits = (
@@ -128,7 +128,7 @@ async def test_pruned_environments_go_but_those_that_scripts_use(
     with own_store(engine) as store, socket.create_server((gateway, 0)) as listener:
         listener.settimeout(60)
         waits = f"import socket; socket.create_connection(('{gateway}', {listener.getsockname()[1]})).recv(1)"
-        async with start_server("--store", store, "--pool-size", "1") as server:
+        async with start_server("--store", store, "--pool-size", "1", "--network", "full") as server:
             assert not (await server.execute("import two", dependencies=[two])).is_error
             async with anyio.create_task_group() as calls:
                 calls.start_soon(lambda: server.execute(waits, dependencies=[one], timeout_seconds=100))

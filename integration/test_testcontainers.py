@@ -1,5 +1,6 @@
 """The built wheel on another machine: installed and started in a container, against the engine outside."""
 
+import importlib.metadata
 import os
 from pathlib import Path
 
@@ -62,12 +63,24 @@ def test_the_wheel_installed_in_a_container_runs_scripts_in_containers_beside_it
         DockerImage(path=MACHINE, tag="python-exec-sandbox-test-machine:latest", clean_up=False) as image,
         machine(str(image), wheel) as container,
     ):
+        # With the uv of the server outside, which the sandbox image is named after: it need not be built again.
+        uv = f"uv=={importlib.metadata.version('uv')}"
         done = container.exec(
-            ["uv", "run", "--no-project", "--with", f"/dist/{wheel.name}", "python", "/dist/client.py"]
+            [
+                "uv",
+                "run",
+                "--no-project",
+                "--with",
+                f"/dist/{wheel.name}",
+                "--with",
+                uv,
+                "python",
+                "/dist/client.py",
+            ]
         )
     output = done.output.decode()
     assert done.exit_code == 0, output
-    assert "error: False" in output
+    assert "error: False" in output, output
     assert "from a sandbox beside 42" in output
     here = output.partition("here: ")[2].partition("\n")[0]
     assert left_after(engine.labelled(f"{labels.BOOT_ID}={here}"), seconds=5) == []

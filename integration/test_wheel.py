@@ -1,5 +1,6 @@
 """The package as people get it: a wheel, started by ``uvx`` with the poor environment of a desktop client."""
 
+import importlib.metadata
 import subprocess
 import sys
 import zipfile
@@ -31,6 +32,8 @@ async def test_the_wheel_started_by_uvx_with_only_path_and_home_answers_a_tool_c
     uv_settings(tmp_path)
     path = f"PATH={Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"
     command = ["/usr/bin/env", "-i", path, f"HOME={tmp_path}", str(BIN / "uvx"), "--from", str(wheel)]
+    # The uv of this environment, which the sandbox image is named after: it need not be built again.
+    command += ["--with", f"uv=={importlib.metadata.version('uv')}"]
     async with start_server(
         "--sandbox-backend", "docker", command=[*command, "python-exec-sandbox"]
     ) as server:
