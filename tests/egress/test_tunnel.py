@@ -422,6 +422,28 @@ def test_the_servers_own_proxy(
     assert find_upstream(variables, name, secure=secure) == expected
 
 
+async def test_a_connection_that_comes_about_as_its_run_ends_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[anyio.abc.SocketStream] = []
+    connect = anyio.connect_tcp
+
+    async def connect_and_end(address: str, port: int) -> anyio.abc.SocketStream:
+        stream = await connect(address, port)
+        made.append(stream)
+        run.cancel()
+        return stream
+
+    async with served(echo) as port:
+        by = tunnel(port)
+        monkeypatch.setattr(anyio, "connect_tcp", connect_and_end)
+        with anyio.CancelScope() as run:
+            await by.reach("one.test", port)
+        assert run.cancelled_caught
+        with pytest.raises(anyio.ClosedResourceError):
+            await made[0].send(b"x")
+
+
 def test_a_proxy_of_another_kind_is_said_not_to_be_supported() -> None:
     with pytest.raises(DialFailed, match="socks5"):
         find_upstream({"ALL_PROXY": "socks5://p"}, "a.test", secure=True)

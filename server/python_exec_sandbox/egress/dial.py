@@ -3,7 +3,7 @@
 import base64
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
@@ -171,7 +171,7 @@ class Dialer:
         found: list[str] = []
         with anyio.move_on_after(RESOLVE_SECONDS) as scope:
             try:
-                # A resolver that hangs holds its thread, of which there are few, and nobody else.
+                # A resolver that hangs goes on in its thread until it gives up by itself; nobody waits for it.
                 found = await anyio.to_thread.run_sync(
                     self._resolve, name, port, abandon_on_cancel=True, limiter=self._threads
                 )
@@ -216,13 +216,18 @@ class Dialer:
             winner.append(stream)
             tasks.cancel_scope.cancel()
 
-        with anyio.move_on_after(CONNECT_SECONDS):
-            async with anyio.create_task_group() as tasks:
-                for address in addresses:
-                    failed = anyio.Event()
-                    tasks.start_soon(attempt, address, failed)
-                    with anyio.move_on_after(HEAD_START_SECONDS):
-                        await failed.wait()
+        try:
+            with anyio.move_on_after(CONNECT_SECONDS):
+                async with anyio.create_task_group() as tasks:
+                    for address in addresses:
+                        failed = anyio.Event()
+                        tasks.start_soon(attempt, address, failed)
+                        with anyio.move_on_after(HEAD_START_SECONDS):
+                            await failed.wait()
+        except BaseException:  # nobody takes what has just come about
+            for stream in winner:
+                await anyio.aclose_forcefully(stream)
+            raise
         if winner:
             return winner[0]
         if len(causes) < len(addresses):
@@ -278,6 +283,3 @@ def _cause(error: OSError) -> str:
         cause = cause.__cause__
     number = cause.errno if isinstance(cause, OSError) else None
     return os.strerror(number).lower() if number else str(cause)
-
-
-Dial = Callable[[str, int], Awaitable[anyio.abc.ByteStream]]

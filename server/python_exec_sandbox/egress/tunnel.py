@@ -10,7 +10,7 @@ import anyio.abc
 
 from python_exec_sandbox.drivers.base import Connection
 from python_exec_sandbox.egress import socks
-from python_exec_sandbox.egress.dial import Dial, DialFailed, Refused
+from python_exec_sandbox.egress.dial import Refused
 from python_exec_sandbox.egress.ledger import Count, Ledger
 from python_exec_sandbox.egress.policy import Refusal
 from python_exec_sandbox.egress.reading import Broken, Incoming
@@ -27,6 +27,9 @@ CONNECTIONS_PER_SECOND = 50.0
 """Beyond a burst new connections are made no faster: a script that knocks at many doors is slowed."""
 
 READ_BYTES = 64 * 1024
+
+
+Dial = Callable[[str, int], Awaitable[anyio.abc.ByteStream]]
 
 
 class Tunnel:
@@ -179,6 +182,3 @@ async def together(*parts: Callable[[], Awaitable[None]]) -> None:
             tasks.start_soon(guarded, part)
     if failures:
         raise failures[0]
-
-
-__all__ = ["Dial", "DialFailed", "Refused", "Remote", "Tunnel", "relay", "together"]
